@@ -1,0 +1,1 @@
+//! What every store must do. Filled in by the suite below.

@@ -1,0 +1,64 @@
+//! Numbered migrations: which have run is stored in the file, and one transaction runs the rest.
+//!
+//! Never edit one that has landed. Numbers and names are the same on every database. A file with a newer number than this build
+//! has is refused.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::error::{OpenError, store_error};
+
+/// One step of a schema.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    /// From 1, without holes.
+    pub number: u32,
+    /// What it does, in few words.
+    pub name: &'static str,
+    /// Its statements.
+    pub sql: &'static str,
+}
+
+/// Runs what is missing. The caller holds a write transaction.
+pub(super) fn run(
+    connection: &Connection,
+    component: &'static str,
+    migrations: &[Migration],
+) -> Result<(), OpenError> {
+    let table = "CREATE TABLE IF NOT EXISTS migrations (
+        component TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL,
+        PRIMARY KEY (component, number)) STRICT, WITHOUT ROWID";
+    connection.execute_batch(table).map_err(store_error)?;
+    let found: u32 = connection
+        .query_row(
+            "SELECT max(number) FROM migrations WHERE component = ?1",
+            [component],
+            |row| row.get::<_, Option<u32>>(0),
+        )
+        .optional()
+        .map_err(store_error)?
+        .flatten()
+        .unwrap_or(0);
+    let known = migrations.last().map_or(0, |last| last.number);
+    if found > known {
+        return Err(OpenError::NewerSchema {
+            component: component.to_owned(),
+            found,
+            known,
+        });
+    }
+    for migration in migrations
+        .iter()
+        .filter(|migration| migration.number > found)
+    {
+        connection
+            .execute_batch(migration.sql)
+            .map_err(store_error)?;
+        connection
+            .execute(
+                "INSERT INTO migrations (component, number, name) VALUES (?1, ?2, ?3)",
+                params![component, migration.number, migration.name],
+            )
+            .map_err(store_error)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! Opening and creating the file.
+//!
+//! Before SQLite touches an existing file, its header is looked at: a file of another program, or one that was cut short, is
+//! refused and left as it was. Creation happens in one transaction: a file is either a whole ledger or none.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use uuid::Uuid;
+
+use super::error::{OpenError, store_error};
+use super::migrate::{self, Migration};
+use super::{Options, SqliteStore, patience};
+use crate::clock::Zone;
+use crate::credits::Scale;
+use crate::store::Identity;
+
+/// `PRAGMA application_id` of a ledger: "rcup" in ASCII.
+const APPLICATION_ID: i32 = 0x7263_7570;
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    number: 1,
+    name: "log",
+    sql: include_str!("migrations/0001_log.sql"),
+}];
+
+/// How much of the file a writing connection keeps in memory, in KiB.
+const CACHE_KIB: i64 = 65_536;
+
+/// After how many pages the WAL is copied back into the file.
+const CHECKPOINT_PAGES: i64 = 4_000;
+
+/// Opens the writing connection, creating the ledger if there is no file.
+pub(super) fn open(options: &Options) -> Result<(Connection, Identity), OpenError> {
+    let path = &options.path;
+    create_folder(path)?;
+    check_header(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(path, flags);
+    let connection = opened.map_err(|error| io(path, "cannot be opened", &error))?;
+    prepare(&connection, options).map_err(|error| explain(path, error))?;
+    let identity = create_or_check(&connection, options)?;
+    Ok((connection, identity))
+}
+
+/// Opens a connection that only reads.
+pub(super) fn open_reader(options: &Options) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(&options.path, flags);
+    let connection = opened.map_err(|error| io(&options.path, "cannot be opened", &error))?;
+    patience::install(&connection, options.busy_timeout).map_err(store_error)?;
+    // Not opened read-only: a reader must be able to make the WAL's index after a crash. It cannot write all the same.
+    connection
+        .pragma_update(None, "query_only", true)
+        .map_err(store_error)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn io(path: &Path, what: &str, error: &dyn std::error::Error) -> OpenError {
+    OpenError::Io {
+        why: format!("{} {what}: {error}", path.display()),
+    }
+}
+
+fn explain(path: &Path, error: rusqlite::Error) -> OpenError {
+    use rusqlite::ffi::ErrorCode::{CannotOpen, DatabaseCorrupt, NotADatabase};
+    let (path_text, why) = (path.display().to_string(), error.to_string());
+    match error.sqlite_error_code() {
+        Some(NotADatabase) => OpenError::Foreign {
+            path: path_text,
+            why,
+        },
+        Some(DatabaseCorrupt) => OpenError::Damaged {
+            path: path_text,
+            why,
+        },
+        Some(CannotOpen) => io(path, "cannot be opened", &error),
+        _ => store_error(error).into(),
+    }
+}
+
+fn create_folder(path: &Path) -> Result<(), OpenError> {
+    let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    else {
+        return Ok(());
+    };
+    fs::create_dir_all(folder).map_err(|error| {
+        io(
+            folder,
+            "cannot be made, and the ledger was to be in it",
+            &error,
+        )
+    })
+}
+
+/// Refuses what is no SQLite file, is another program's, or was cut short.
+fn check_header(path: &Path) -> Result<(), OpenError> {
+    let Ok(mut file) = File::open(path) else {
+        // No file yet, or one that SQLite will not be able to open either, and will say so.
+        return Ok(());
+    };
+    let length = file
+        .metadata()
+        .map_err(|error| io(path, "cannot be read", &error))?
+        .len();
+    if length == 0 {
+        return Ok(());
+    }
+    let path_text = path.display().to_string();
+    let foreign = |why: &str| {
+        Err(OpenError::Foreign {
+            path: path_text.clone(),
+            why: why.to_owned(),
+        })
+    };
+    let damaged = |why: String| {
+        Err(OpenError::Damaged {
+            path: path_text.clone(),
+            why,
+        })
+    };
+    // https://www.sqlite.org/fileformat2.html#the_database_header
+    let mut header = [0_u8; 100];
+    let read = file.read_exact(&mut header);
+    if read.is_err() || &header[..16] != b"SQLite format 3\0" {
+        return foreign("it has no SQLite header");
+    }
+    let number = |at: usize| {
+        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 65_536,
+        bytes => u64::from(bytes),
+    };
+    // The creating transaction may still stand in the WAL only: then the header is that of an empty file.
+    if number(68) != APPLICATION_ID.cast_unsigned() && number(28) > 1 {
+        return foreign("it is another program's SQLite file");
+    }
+    let wal = path.with_file_name(format!(
+        "{}-wal",
+        path.file_name()
+            .map(|name| name.to_string_lossy())
+            .unwrap_or_default()
+    ));
+    let wal_is_empty = fs::metadata(wal).map_or(true, |wal| wal.len() == 0);
+    let expected = u64::from(number(28)) * page_bytes;
+    // While a WAL is being copied back, the header may run ahead of the file.
+    if wal_is_empty && length < expected {
+        return damaged(format!("it has {length} bytes of {expected}"));
+    }
+    Ok(())
+}
+
+fn prepare(connection: &Connection, options: &Options) -> Result<(), rusqlite::Error> {
+    patience::install(connection, options.busy_timeout)?;
+    // Switching a new file to WAL does not wait for a lock by itself.
+    let deadline = Instant::now() + options.busy_timeout;
+    loop {
+        match connection
+            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))
+        {
+            Ok(_) => break,
+            Err(error) if is_busy(&error) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    if let Some(pages) = options.max_pages {
+        connection
+            .pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))?;
+    }
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::ErrorCode::{DatabaseBusy, DatabaseLocked};
+    matches!(
+        error.sqlite_error_code(),
+        Some(DatabaseBusy | DatabaseLocked)
+    )
+}
+
+fn create_or_check(connection: &Connection, options: &Options) -> Result<Identity, OpenError> {
+    let path = options.path.display().to_string();
+    let exec = |sql: &str| {
+        connection
+            .execute_batch(sql)
+            .map_err(|error| explain(&options.path, error))
+    };
+    exec("BEGIN IMMEDIATE")?;
+    let identity = (|| {
+        if !has_table(connection, "ledger")? {
+            if has_any_table(connection)? {
+                let why = "it is another program's SQLite file".to_owned();
+                return Err(OpenError::Foreign { path, why });
+            }
+            connection
+                .pragma_update(None, "application_id", APPLICATION_ID)
+                .map_err(store_error)?;
+            migrate::run(connection, "ledger", MIGRATIONS)?;
+            create(connection, options)?;
+        } else {
+            migrate::run(connection, "ledger", MIGRATIONS)?;
+        }
+        check(connection, options)
+    })();
+    match identity {
+        Ok(identity) => {
+            exec("COMMIT")?;
+            Ok(identity)
+        }
+        Err(error) => {
+            // The first error is the one to tell; a rollback that fails too is done by closing the connection.
+            let _ = connection.execute_batch("ROLLBACK");
+            Err(error)
+        }
+    }
+}
+
+fn has_table(connection: &Connection, name: &str) -> Result<bool, OpenError> {
+    let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
+    let found = connection
+        .query_row(sql, [name], |_| Ok(()))
+        .optional()
+        .map_err(store_error)?;
+    Ok(found.is_some())
+}
+
+fn has_any_table(connection: &Connection) -> Result<bool, OpenError> {
+    let sql = "SELECT 1 FROM sqlite_schema LIMIT 1";
+    let found = connection
+        .query_row(sql, [], |_| Ok(()))
+        .optional()
+        .map_err(store_error)?;
+    Ok(found.is_some())
+}
+
+fn create(connection: &Connection, options: &Options) -> Result<(), OpenError> {
+    let zone = options.zone.unwrap_or(Zone::UTC);
+    let scale = options.scale.map_or(0, Scale::get);
+    let sql = "INSERT INTO ledger (one, id, zone, scale, created_at) VALUES (1, ?1, ?2, ?3, ?4)";
+    let values = params![
+        Uuid::new_v4().to_string(),
+        zone.name(),
+        scale,
+        options.clock.now().as_micros()
+    ];
+    connection.execute(sql, values).map_err(store_error)?;
+    Ok(())
+}
+
+fn check(connection: &Connection, options: &Options) -> Result<Identity, OpenError> {
+    let (id, zone, scale): (String, String, u8) = connection
+        .query_row("SELECT id, zone, scale FROM ledger", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .map_err(store_error)?;
+    let damaged = |why: String| OpenError::Damaged {
+        path: options.path.display().to_string(),
+        why,
+    };
+    let identity = Identity {
+        ledger: Uuid::from_str(&id).map_err(|error| damaged(format!("ledger id: {error}")))?,
+        zone: Zone::parse(&zone).map_err(|error| damaged(error.to_string()))?,
+        scale: Scale::new(scale).map_err(|error| damaged(error.to_string()))?,
+    };
+    if let Some(asked) = options.zone.filter(|asked| *asked != identity.zone) {
+        return Err(OpenError::Differs {
+            what: "zone",
+            stored: zone,
+            asked: asked.to_string(),
+        });
+    }
+    if let Some(asked) = options.scale.filter(|asked| *asked != identity.scale) {
+        let (stored, asked) = (scale.to_string(), asked.get().to_string());
+        return Err(OpenError::Differs {
+            what: "scale",
+            stored,
+            asked,
+        });
+    }
+    Ok(identity)
+}
+
+impl SqliteStore {
+    /// The `application_id` that marks a ledger's file.
+    pub const APPLICATION_ID: i32 = APPLICATION_ID;
+}

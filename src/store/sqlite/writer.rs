@@ -1,0 +1,215 @@
+//! The one thread of a process that writes.
+//!
+//! It takes what waits, up to [`MAX_GROUP`](super::MAX_GROUP) appends, into one transaction, and answers after the commit. Work that needs a
+//! transaction of its own (a projection's batch, a repair) queues with the appends, so nothing inside a process competes for
+//! the file's lock. A request that was taken is carried out, whether or not its caller still waits.
+
+use std::sync::Arc;
+use std::thread;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::error::{OpenError, is_unknown_after_commit, store_error};
+use super::group::{self, Group};
+use super::{MAX_GROUP, Options, QUEUE, patience};
+use crate::clock::Clock;
+use crate::store::{Append, Appended, Position, StoreError};
+
+type Answer = Result<Appended, StoreError>;
+
+enum Request {
+    One(Append, oneshot::Sender<Answer>),
+    Many(Vec<Append>, oneshot::Sender<Vec<Answer>>),
+    Exclusive(Box<dyn FnOnce(&Connection) + Send>),
+}
+
+/// Answers that one request waits for.
+pub(super) enum Reply {
+    One(oneshot::Sender<Answer>),
+    /// The last part of many: earlier parts are collected in front.
+    Many(oneshot::Sender<Vec<Answer>>, usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: mpsc::Sender<Request>,
+    head: watch::Sender<Position>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, options: &Options) -> Result<Self, OpenError> {
+        let (clock, busy_timeout) = (Arc::clone(&options.clock), options.busy_timeout);
+        let (queue, requests) = mpsc::channel(QUEUE);
+        let head = watch::Sender::new(super::read_head(&connection)?);
+        let published = head.clone();
+        thread::Builder::new()
+            .name("recoup-write".to_owned())
+            .spawn(move || {
+                if let Err(error) = patience::install(&connection, busy_timeout) {
+                    tracing::error!(%error, "writes of this process will not wait for others");
+                }
+                run(&connection, &*clock, requests, &published);
+            })
+            .map_err(|error| OpenError::Io {
+                why: format!("no thread for writing: {error}"),
+            })?;
+        Ok(Self { queue, head })
+    }
+
+    pub(super) fn appended(&self) -> watch::Receiver<Position> {
+        self.head.subscribe()
+    }
+
+    pub(super) async fn append(&self, append: Append) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.queue
+            .send(Request::One(append, reply))
+            .await
+            .map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| {
+            Ok(Appended::Unknown {
+                cause: gone().to_string(),
+            })
+        })
+    }
+
+    pub(super) async fn append_many(&self, appends: Vec<Append>) -> Vec<Answer> {
+        let count = appends.len();
+        let (reply, answer) = oneshot::channel();
+        if self
+            .queue
+            .send(Request::Many(appends, reply))
+            .await
+            .is_err()
+        {
+            return vec![Err(gone()); count];
+        }
+        let unknown = || {
+            Ok(Appended::Unknown {
+                cause: gone().to_string(),
+            })
+        };
+        answer.await.unwrap_or_else(|_| vec![unknown(); count])
+    }
+
+    pub(super) async fn exclusive<T, E>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Exclusive(Box::new(move |connection| {
+            let _ = reply.send(in_transaction(connection, work));
+        }));
+        self.queue.send(request).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone().into()))
+    }
+}
+
+fn gone() -> StoreError {
+    StoreError::Unavailable {
+        cause: "the writing thread has ended".to_owned(),
+    }
+}
+
+fn run(
+    connection: &Connection,
+    clock: &dyn Clock,
+    mut requests: mpsc::Receiver<Request>,
+    head: &watch::Sender<Position>,
+) {
+    while let Some(first) = requests.blocking_recv() {
+        let mut next = Some(first);
+        let mut group = Group::default();
+        let mut exclusive = None;
+        while let Some(request) = next {
+            match request {
+                Request::One(append, reply) => group.push(append, reply),
+                Request::Many(appends, reply) => group.push_many(appends, reply),
+                Request::Exclusive(work) => {
+                    exclusive = Some(work);
+                    break;
+                }
+            }
+            next = if group.len() < MAX_GROUP {
+                requests.try_recv().ok()
+            } else {
+                None
+            };
+        }
+        if group.len() > 0 {
+            commit(connection, clock, group, head);
+        }
+        if let Some(work) = exclusive {
+            work(connection);
+        }
+    }
+}
+
+/// Commits a group in transactions of at most [`MAX_GROUP`] appends, and answers.
+fn commit(
+    connection: &Connection,
+    clock: &dyn Clock,
+    group: Group,
+    head: &watch::Sender<Position>,
+) {
+    let (appends, replies) = group.into_parts();
+    let mut answers = Vec::with_capacity(appends.len());
+    for chunk in appends.chunks(MAX_GROUP) {
+        let (part, position) = group::commit(connection, clock, chunk);
+        answers.extend(part);
+        if let Some(position) = position {
+            head.send_replace(position);
+        }
+    }
+    let mut answers = answers.into_iter();
+    for reply in replies {
+        // A caller that is gone wants no answer; what it asked for is done.
+        match reply {
+            Reply::One(reply) => {
+                if let Some(answer) = answers.next() {
+                    let _ = reply.send(answer);
+                }
+            }
+            Reply::Many(reply, count) => {
+                let _ = reply.send(answers.by_ref().take(count).collect());
+            }
+        }
+    }
+}
+
+fn in_transaction<T, E: From<StoreError>>(
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> Result<T, E>,
+) -> Result<T, E> {
+    connection
+        .execute_batch("BEGIN IMMEDIATE")
+        .map_err(store_error)?;
+    let committed = work(connection).and_then(|value| {
+        connection
+            .execute_batch("COMMIT")
+            .map(|()| value)
+            .map_err(|error| {
+                let unknown = is_unknown_after_commit(&error);
+                tracing::warn!(unknown, %error, "a commit failed");
+                store_error(error).into()
+            })
+    });
+    if committed.is_err() {
+        roll_back(connection);
+    }
+    committed
+}
+
+/// Ends a transaction that failed. SQLite may have ended it by itself.
+pub(super) fn roll_back(connection: &Connection) {
+    if !connection.is_autocommit()
+        && let Err(error) = connection.execute_batch("ROLLBACK")
+    {
+        tracing::error!(%error, "a rollback failed");
+    }
+}
