@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::SOFT_LIMIT_EVENTS;
 use super::command::{Charge, FailureClass, JobCommand, Timer};
 use super::event::{
-    AttemptFailed, AttemptStarted, Cancelled, Charged, Contradicted, DeadLetterCause, DeadLettered,
-    Delivered, Discarded, Failed, JobEvent, LeaseExtended, Reclaimed, Redriven, Refunded,
-    RetryScheduled, Signal,
+    AttemptStarted, Cancelled, Charged, Contradicted, DeadLetterCause, DeadLettered, Delivered,
+    Discarded, Failed, JobEvent, LeaseExtended, Reclaimed, Redriven, Signal,
 };
+use super::failure::Failure;
 use super::rejection::Rejection;
 use super::repeat;
 use super::state::{Attempt, Job, JobState, Money, Recorded, Work};
@@ -67,9 +67,11 @@ pub fn decide(
 ) -> Result<Decision, Rejection> {
     if let Some((_, first)) = job.commands.iter().find(|(seen, _)| seen == id) {
         repeat::compare(command, first).map_err(|field| Rejection::CommandIdReused { field })?;
-        return Ok(match first {
-            JobEvent::Contradicted(_) => Decision::Noted { event: None },
-            _ => Decision::AlreadyApplied,
+        let was_noted = matches!(first, JobEvent::Contradicted(_));
+        return Ok(if was_noted {
+            Decision::Noted { event: None }
+        } else {
+            Decision::AlreadyApplied
         });
     }
     let recorded = match (&job.state, command) {
@@ -139,19 +141,11 @@ fn first_charge(charge: &Charge, now: Now) -> Decision {
     }
 }
 
-/// A failure signal, from a caller or from a timer.
-struct Failure<'a> {
-    attempt: Attempt,
-    class: FailureClass,
-    reason: Option<&'a Reason>,
-    timer: Option<Timer>,
-}
-
 /// A row of the table: the state that the columns below answer for.
-struct Cell<'a> {
-    job: &'a Job,
-    recorded: &'a Recorded,
-    now: Now,
+pub(super) struct Cell<'a> {
+    pub(super) job: &'a Job,
+    pub(super) recorded: &'a Recorded,
+    pub(super) now: Now,
 }
 
 impl Cell<'_> {
@@ -281,85 +275,6 @@ impl Cell<'_> {
             }
             Work::Failed | Work::DeadLettered | Work::Cancelled | Work::Discarded => {
                 Ok(Decision::AlreadyApplied)
-            }
-        }
-    }
-
-    /// F(a): the failure, the refund if there was none yet, and the state that follows.
-    fn failed(&self, failure: &Failure<'_>) -> Decision {
-        let job = self.recorded;
-        let mut events = vec![JobEvent::AttemptFailed(AttemptFailed {
-            attempt: failure.attempt,
-            class: failure.class,
-            reason: failure.reason.cloned(),
-            timer: failure.timer,
-        })];
-        let retry = if failure.class == FailureClass::Retryable && !job.is_external() {
-            Some(self.next_retry(failure.attempt))
-        } else {
-            None
-        };
-        let held_after = if matches!(retry, Some(Ok(_))) {
-            job.terms.cost.get()
-        } else {
-            0
-        };
-        let hold = self.settle(&mut events, held_after);
-        match (failure.class, retry) {
-            (FailureClass::Cancelled, _) => events.push(JobEvent::Cancelled(Cancelled {
-                reason: failure.reason.cloned(),
-                hold,
-            })),
-            // A failed job that fails again under the next attempt's number stays what it is.
-            (_, None) if matches!(job.work, Work::Failed) => {}
-            (_, None) => events.push(JobEvent::Failed(Failed { hold })),
-            (_, Some(Ok(scheduled))) => events.push(JobEvent::RetryScheduled(scheduled)),
-            (_, Some(Err(cause))) => {
-                events.push(JobEvent::DeadLettered(DeadLettered { cause, hold }))
-            }
-        }
-        Decision::Append {
-            events,
-            admission: None,
-        }
-    }
-
-    fn next_retry(&self, failed: Attempt) -> Result<RetryScheduled, DeadLetterCause> {
-        let job = self.recorded;
-        let policy = &job.terms.policy;
-        let starts = failed.since(job.base);
-        if starts >= policy.cap {
-            return Err(DeadLetterCause::CapReached);
-        }
-        let delay = policy.delay(&self.job.id, failed, starts);
-        if self.now.at.after(delay)
-            > job
-                .window_from
-                .after(Duration::from_millis(policy.window_ms))
-        {
-            return Err(DeadLetterCause::WindowClosed);
-        }
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        Ok(RetryScheduled {
-            attempt: failed,
-            delay_ms,
-            start_within_ms: policy.start_within_ms,
-        })
-    }
-
-    /// Refunds if there was no refund yet, so that `held_after` is held. Gives the posting that the state's own event has
-    /// to carry: the change of held where no refund carries it.
-    fn settle(&self, events: &mut Vec<JobEvent>, held_after: i64) -> Option<Posting> {
-        let job = self.recorded;
-        let change = held_after.saturating_sub(job.hold());
-        match job.money {
-            Money::Charged => {
-                let posting = job.terms.posting(job.terms.cost.get(), held_after);
-                events.push(JobEvent::Refunded(Refunded { posting }));
-                None
-            }
-            Money::Refunded | Money::Reclaimed => {
-                (change != 0).then(|| job.terms.posting(0, change))
             }
         }
     }

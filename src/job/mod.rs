@@ -15,6 +15,8 @@
 mod command;
 mod decide;
 mod event;
+mod evolve;
+mod failure;
 pub mod invariants;
 mod rejection;
 mod repeat;
@@ -27,8 +29,9 @@ pub use event::{
     Delivered, Discarded, Failed, JobEvent, LeaseExtended, Reclaimed, Redriven, Refunded,
     RetryScheduled, Signal, Voided,
 };
+pub use evolve::{IllegalHistory, evolve};
 pub use rejection::Rejection;
-pub use state::{Attempt, IllegalHistory, Job, JobState, Money, Recorded, Terms, Work, evolve};
+pub use state::{Attempt, Job, JobState, Money, Recorded, Terms, Work};
 
 /// From this many events on, a stream takes only events that end the job.
 pub const SOFT_LIMIT_EVENTS: u64 = 900;

@@ -1,10 +1,10 @@
-//! Threads that read. Each has a connection and a queue; it answers what waits without sleeping in between, so that under load one
-//! wake-up serves many readers.
+//! Threads that read. Each has a connection; those of one kind share a queue, so that a long read delays nobody while another
+//! thread is free. Under load they go from one request to the next without sleeping.
 //!
 //! Short reads (a stream, an account) and scans (pages of the log, snapshots) have lanes of their own: a rebuild delays no
 //! balance. A read never waits for a writer.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use rusqlite::Connection;
@@ -22,25 +22,20 @@ const READ_LANES: usize = 2;
 /// How many threads scan.
 const SCAN_LANES: usize = 2;
 
-/// How many reads may wait per lane.
-const LANE_QUEUE: usize = 4_096;
+/// How many reads of one kind may wait.
+const LANE_QUEUE: usize = 8_192;
 
 #[derive(Debug)]
 pub(super) struct Lanes {
-    read: Vec<mpsc::Sender<Work>>,
-    scan: Vec<mpsc::Sender<Work>>,
-    next: AtomicUsize,
+    read: mpsc::Sender<Work>,
+    scan: mpsc::Sender<Work>,
 }
 
 impl Lanes {
     pub(super) fn start(options: &Options) -> Result<Self, OpenError> {
-        let start = |name: &str, count: usize| -> Result<Vec<_>, OpenError> {
-            (0..count).map(|_| start_lane(name, options)).collect()
-        };
         Ok(Self {
-            read: start("recoup-read", READ_LANES)?,
-            scan: start("recoup-scan", SCAN_LANES)?,
-            next: AtomicUsize::new(0),
+            read: start_lanes("recoup-read", READ_LANES, options)?,
+            scan: start_lanes("recoup-scan", SCAN_LANES, options)?,
         })
     }
 
@@ -48,52 +43,64 @@ impl Lanes {
         &self,
         work: impl FnOnce(&Connection) -> T + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.send(&self.read, work).await
+        send(&self.read, work).await
     }
 
     pub(super) async fn scan<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> T + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.send(&self.scan, work).await
-    }
-
-    async fn send<T: Send + 'static>(
-        &self,
-        lanes: &[mpsc::Sender<Work>],
-        work: impl FnOnce(&Connection) -> T + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let gone = || StoreError::Unavailable {
-            cause: "a reading thread has ended".to_owned(),
-        };
-        let (reply, answer) = oneshot::channel();
-        let work: Work = Box::new(move |connection| {
-            // Whoever asked may be gone: a dropped future withdraws nothing and wants nothing.
-            let _ = reply.send(work(connection));
-        });
-        let lane = self.next.fetch_add(1, Ordering::Relaxed) % lanes.len();
-        lanes[lane].send(work).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())
+        send(&self.scan, work).await
     }
 }
 
-fn start_lane(name: &str, options: &Options) -> Result<mpsc::Sender<Work>, OpenError> {
-    let connection = open::open_reader(options)?;
-    let busy_timeout = options.busy_timeout;
-    let (sender, mut queue) = mpsc::channel::<Work>(LANE_QUEUE);
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
+async fn send<T: Send + 'static>(
+    queue: &mpsc::Sender<Work>,
+    work: impl FnOnce(&Connection) -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    let gone = || StoreError::Unavailable {
+        cause: "the reading threads have ended".to_owned(),
+    };
+    let (reply, answer) = oneshot::channel();
+    let work: Work = Box::new(move |connection| {
+        // Whoever asked may be gone, and then wants no answer.
+        let _ = reply.send(work(connection));
+    });
+    queue.send(work).await.map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())
+}
+
+fn start_lanes(
+    name: &str,
+    count: usize,
+    options: &Options,
+) -> Result<mpsc::Sender<Work>, OpenError> {
+    let (sender, queue) = mpsc::channel::<Work>(LANE_QUEUE);
+    let queue = Arc::new(Mutex::new(queue));
+    for _ in 0..count {
+        let (queue, connection) = (Arc::clone(&queue), open::open_reader(options)?);
+        let busy_timeout = options.busy_timeout;
+        let lane = move || {
             if let Err(error) = patience::install(&connection, busy_timeout) {
                 tracing::error!(%error, "reads of this thread will not wait for a recovery");
             }
-            while let Some(work) = queue.blocking_recv() {
+            // The lock is held while this thread waits for work, and given up before it does it.
+            while let Some(work) = {
+                queue
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .blocking_recv()
+            } {
                 work(&connection);
             }
-        })
-        .map_err(|error| OpenError::Io {
-            why: format!("no thread for reading: {error}"),
-        })?;
+        };
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(lane)
+            .map_err(|error| OpenError::Io {
+                why: format!("no thread for reading: {error}"),
+            })?;
+    }
     Ok(sender)
 }
 

@@ -18,27 +18,31 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-/// Runs what is missing. The caller holds a write transaction.
-pub(super) fn run(
+/// The newest migration in the file; 0 for none.
+fn found(connection: &Connection, component: &str) -> Result<u32, OpenError> {
+    let exists = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'";
+    let exists = connection
+        .query_row(exists, [], |_| Ok(()))
+        .optional()
+        .map_err(store_error)?;
+    if exists.is_none() {
+        return Ok(0);
+    }
+    let newest = "SELECT max(number) FROM migrations WHERE component = ?1";
+    let newest: Option<u32> = connection
+        .query_row(newest, [component], |row| row.get(0))
+        .map_err(store_error)?;
+    Ok(newest.unwrap_or(0))
+}
+
+/// Whether nothing is missing; an error if the file is newer than this build. Only reads.
+pub(super) fn is_current(
     connection: &Connection,
     component: &'static str,
     migrations: &[Migration],
-) -> Result<(), OpenError> {
-    let table = "CREATE TABLE IF NOT EXISTS migrations (
-        component TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL,
-        PRIMARY KEY (component, number)) STRICT, WITHOUT ROWID";
-    connection.execute_batch(table).map_err(store_error)?;
-    let found: u32 = connection
-        .query_row(
-            "SELECT max(number) FROM migrations WHERE component = ?1",
-            [component],
-            |row| row.get::<_, Option<u32>>(0),
-        )
-        .optional()
-        .map_err(store_error)?
-        .flatten()
-        .unwrap_or(0);
+) -> Result<bool, OpenError> {
     let known = migrations.last().map_or(0, |last| last.number);
+    let found = found(connection, component)?;
     if found > known {
         return Err(OpenError::NewerSchema {
             component: component.to_owned(),
@@ -46,6 +50,23 @@ pub(super) fn run(
             known,
         });
     }
+    Ok(found == known)
+}
+
+/// Runs what is missing. The caller holds a write transaction.
+pub(super) fn run(
+    connection: &Connection,
+    component: &'static str,
+    migrations: &[Migration],
+) -> Result<(), OpenError> {
+    if is_current(connection, component, migrations)? {
+        return Ok(());
+    }
+    let table = "CREATE TABLE IF NOT EXISTS migrations (
+        component TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL,
+        PRIMARY KEY (component, number)) STRICT, WITHOUT ROWID";
+    connection.execute_batch(table).map_err(store_error)?;
+    let found = found(connection, component)?;
     for migration in migrations
         .iter()
         .filter(|migration| migration.number > found)

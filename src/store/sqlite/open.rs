@@ -194,31 +194,18 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
+/// The ledger's identity. An existing ledger of this schema is only read: opening it does not wait for a writer.
 fn create_or_check(connection: &Connection, options: &Options) -> Result<Identity, OpenError> {
-    let path = options.path.display().to_string();
+    if has_table(connection, "ledger")? && migrate::is_current(connection, "ledger", MIGRATIONS)? {
+        return check(connection, options);
+    }
     let exec = |sql: &str| {
         connection
             .execute_batch(sql)
             .map_err(|error| explain(&options.path, error))
     };
     exec("BEGIN IMMEDIATE")?;
-    let identity = (|| {
-        if !has_table(connection, "ledger")? {
-            if has_any_table(connection)? {
-                let why = "it is another program's SQLite file".to_owned();
-                return Err(OpenError::Foreign { path, why });
-            }
-            connection
-                .pragma_update(None, "application_id", APPLICATION_ID)
-                .map_err(store_error)?;
-            migrate::run(connection, "ledger", MIGRATIONS)?;
-            create(connection, options)?;
-        } else {
-            migrate::run(connection, "ledger", MIGRATIONS)?;
-        }
-        check(connection, options)
-    })();
-    match identity {
+    match create_or_migrate(connection, options).and_then(|()| check(connection, options)) {
         Ok(identity) => {
             exec("COMMIT")?;
             Ok(identity)
@@ -229,6 +216,25 @@ fn create_or_check(connection: &Connection, options: &Options) -> Result<Identit
             Err(error)
         }
     }
+}
+
+fn create_or_migrate(connection: &Connection, options: &Options) -> Result<(), OpenError> {
+    if has_table(connection, "ledger")? {
+        return migrate::run(connection, "ledger", MIGRATIONS);
+    }
+    let owner: i32 = connection
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(store_error)?;
+    if has_any_table(connection)? || (owner != 0 && owner != APPLICATION_ID) {
+        let path = options.path.display().to_string();
+        let why = "it is another program's SQLite file".to_owned();
+        return Err(OpenError::Foreign { path, why });
+    }
+    connection
+        .pragma_update(None, "application_id", APPLICATION_ID)
+        .map_err(store_error)?;
+    migrate::run(connection, "ledger", MIGRATIONS)?;
+    create(connection, options)
 }
 
 fn has_table(connection: &Connection, name: &str) -> Result<bool, OpenError> {
