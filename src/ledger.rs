@@ -42,7 +42,7 @@ pub const MAX_DECISIONS: u32 = 64;
 pub const MAX_REPEATS: u32 = 8;
 
 /// How many recent job states are cached.
-pub const CACHED_JOBS: usize = 65_536;
+pub const CACHED_JOBS: usize = 16_384;
 
 /// A command on a job or an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
