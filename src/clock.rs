@@ -245,9 +245,29 @@ pub struct DayError {
 
 /// The calendar month whose cap a job counts against, written `2026-11`. Set once, at the charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "(i32, u8)", into = "(i32, u8)")]
 pub struct BudgetMonth {
     year: i32,
     month: u8,
+}
+
+impl TryFrom<(i32, u8)> for BudgetMonth {
+    type Error = MonthError;
+
+    fn try_from((year, month): (i32, u8)) -> Result<Self, MonthError> {
+        if (1..=12).contains(&month) {
+            return Ok(Self { year, month });
+        }
+        Err(MonthError {
+            text: format!("{year}-{month}"),
+        })
+    }
+}
+
+impl From<BudgetMonth> for (i32, u8) {
+    fn from(month: BudgetMonth) -> Self {
+        (month.year, month.month)
+    }
 }
 
 impl BudgetMonth {

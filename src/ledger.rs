@@ -334,19 +334,20 @@ impl Ledger {
     }
 
     /// When exactly this append was stored; none if something else stands at its revisions.
+    ///
+    /// Equal ids are not enough: another caller that used the same command id at the same revision has them too. What it said
+    /// may differ, if only by the instant of its charge, and then what is stored is the answer, to be decided on.
     async fn stored(&self, append: &Append) -> Result<Option<crate::clock::Timestamp>, StoreError> {
-        let stored = self
-            .store
-            .read_stream(&append.stream, append.expected.next())
-            .await?;
-        let ids_match = stored.len() >= append.events.len()
+        let first = append.expected.next();
+        let stored = self.store.read_stream(&append.stream, first).await?;
+        let is_ours = stored.len() >= append.events.len()
             && stored
                 .iter()
                 .zip(&append.events)
-                .all(|(stored, new)| stored.id == new.id);
+                .all(|(stored, new)| stored.id == new.id && stored.data == new.data);
         Ok(stored
             .first()
-            .filter(|_| ids_match)
+            .filter(|_| is_ours)
             .map(|first| first.posted_at))
     }
 }

@@ -221,8 +221,9 @@ mod tests {
     #[test]
     fn the_sum_is_rounded_once() {
         use Rounding::{Down, HalfEven, Up};
+        type Lines = &'static [(i64, i64, i64)];
         // (lines, up, down, half even); each half of 1.5 alone would round to 0 or 2, together they are 3.
-        let cases: [(&[(i64, i64, i64)], i64, i64, i64); 6] = [
+        let cases: [(Lines, i64, i64, i64); 6] = [
             (&[(1, 3, 2), (1, 3, 2)], 3, 3, 3),
             (&[(5, 1, 2)], 3, 2, 2),
             (&[(7, 1, 2)], 4, 3, 4),

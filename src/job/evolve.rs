@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::event::{
     AttemptFailed, AttemptStarted, Charged, JobEvent, LeaseExtended, Redriven, RetryScheduled,
+    Signal,
 };
 use super::state::{Attempt, Job, JobState, Money, Recorded, Terms, Work};
 use crate::account::Posting;
@@ -127,11 +128,7 @@ fn step(
     match event {
         JobEvent::Charged(_) => return Err("the job was charged before"),
         JobEvent::Contradicted(contradicted) => {
-            if !ended {
-                return Err("nothing was there to contradict");
-            }
-            job.contradictions
-                .push((contradicted.signal, contradicted.attempt));
+            contradict(job, contradicted.signal, contradicted.attempt)?;
         }
         JobEvent::Reclaimed(_) => {
             if !matches!(job.work, Work::Delivered { .. }) || job.money != Money::Refunded {
@@ -148,11 +145,24 @@ fn step(
         _ if ended => return Err("the job has ended for good"),
         JobEvent::AttemptStarted(started) => start(job, started, revision, posted_at)?,
         JobEvent::LeaseExtended(extended) => extend(job, *extended, revision, posted_at)?,
-        JobEvent::AttemptFailed(AttemptFailed { attempt, .. }) => raise(job, *attempt)?,
-        JobEvent::RetryScheduled(scheduled) => schedule(job, scheduled, revision, posted_at),
+        JobEvent::AttemptFailed(AttemptFailed { attempt, .. }) => {
+            raise(job, *attempt)?;
+            // The event behind it says what follows. An append that ends here leaves a job that ended unsettled, which
+            // the invariants refuse, unless it had failed before.
+            job.work = Work::Failed;
+        }
+        JobEvent::RetryScheduled(scheduled) => schedule(job, scheduled, revision, posted_at)?,
         JobEvent::Failed(_) => job.work = Work::Failed,
-        JobEvent::DeadLettered(_) => job.work = Work::DeadLettered,
+        JobEvent::DeadLettered(_) => {
+            if job.is_external() {
+                return Err("a job of an external kind has no dead letter");
+            }
+            job.work = Work::DeadLettered;
+        }
         JobEvent::Delivered(delivered) => {
+            if delivered.attempt < Attempt::FIRST {
+                return Err("attempts count from 1");
+            }
             if delivered.attempt > job.attempt {
                 raise(job, delivered.attempt)?;
             }
@@ -260,12 +270,41 @@ fn extend(
     Ok(())
 }
 
+fn contradict(job: &mut Recorded, signal: Signal, attempt: Attempt) -> Result<(), &'static str> {
+    let contradicts = match (&job.work, signal) {
+        (Work::Delivered { attempt: by, .. }, Signal::Failed) => attempt == *by,
+        (Work::Cancelled | Work::Discarded, Signal::Succeeded) => true,
+        (
+            Work::Delivered { .. }
+            | Work::Cancelled
+            | Work::Discarded
+            | Work::Queued { .. }
+            | Work::Running { .. }
+            | Work::RetryScheduled { .. }
+            | Work::Failed
+            | Work::DeadLettered,
+            Signal::Failed | Signal::Succeeded,
+        ) => false,
+    };
+    if !contradicts {
+        return Err("nothing was there to contradict");
+    }
+    if job.contradictions.contains(&(signal, attempt)) {
+        return Err("the contradiction is on record");
+    }
+    job.contradictions.push((signal, attempt));
+    Ok(())
+}
+
 fn schedule(
     job: &mut Recorded,
     scheduled: &RetryScheduled,
     revision: Revision,
     posted_at: Timestamp,
-) {
+) -> Result<(), &'static str> {
+    if job.is_external() || job.money != Money::Refunded || !matches!(job.work, Work::Failed) {
+        return Err("only a claimed job whose attempt failed and was refunded is retried");
+    }
     let due_at = posted_at.after(Duration::from_millis(scheduled.delay_ms));
     let give_up_at = due_at.after(Duration::from_millis(scheduled.start_within_ms));
     job.work = Work::RetryScheduled {
@@ -273,6 +312,7 @@ fn schedule(
         due_at,
         give_up_at,
     };
+    Ok(())
 }
 
 fn redrive(
@@ -283,6 +323,9 @@ fn redrive(
 ) -> Result<(), &'static str> {
     if !matches!(job.work, Work::DeadLettered | Work::Failed) || redriven.base != job.attempt {
         return Err("only a dead letter or a failed job is redriven, from its highest attempt");
+    }
+    if job.is_external() {
+        return Err("a job of an external kind is not redriven");
     }
     job.base = redriven.base;
     job.window_from = posted_at;

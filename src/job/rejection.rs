@@ -136,15 +136,15 @@ impl Rejection {
     #[must_use]
     pub const fn is_final(&self) -> bool {
         match self {
-            Self::AlreadyDelivered { .. }
-            | Self::CommandIdReused { .. }
-            | Self::Differs { .. }
-            | Self::LeaseLost { .. } => true,
+            Self::AlreadyDelivered { .. } | Self::CommandIdReused { .. } | Self::Differs { .. } => {
+                true
+            }
             Self::NoSuchJob
             | Self::InsufficientCredit { .. }
             | Self::CapExceeded { .. }
             | Self::BalanceOutOfRange { .. }
             | Self::AttemptRunning { .. }
+            | Self::LeaseLost { .. }
             | Self::NotStarted { .. }
             | Self::NotDue { .. }
             | Self::JobEnded { .. }

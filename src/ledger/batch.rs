@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::codec::{Stream, StreamName};
 use crate::ids::{CommandId, JobId};
 use crate::job::{Decision, Job, JobCommand, JobEvent, decide};
-use crate::store::{Append, Appended, Expected, Revision};
+use crate::store::{Append, Expected, Revision};
 
 type Answer = Result<Outcome, LedgerError>;
 
@@ -29,11 +29,28 @@ struct Member {
 }
 
 impl Ledger {
-    /// Carries out many commands; the answers stand in the order of the commands. Commands of one job keep their order.
+    /// Carries out many commands; the answers stand in the order of the commands. Commands of one job keep their order, and a
+    /// change of limits takes effect where it stands.
     pub async fn batch(
         &self,
         commands: Vec<(CommandId, Command)>,
     ) -> Vec<Result<Outcome, LedgerError>> {
+        let mut answers = Vec::with_capacity(commands.len());
+        let mut waiting = Vec::with_capacity(commands.len());
+        for (id, command) in commands {
+            // Limits are read from their stream before they are changed: no append can be decided ahead of that.
+            if matches!(command, Command::Limit(_)) {
+                answers.append(&mut self.without_limits(std::mem::take(&mut waiting)).await);
+                answers.push(self.execute(id, command).await);
+            } else {
+                waiting.push((id, command));
+            }
+        }
+        answers.append(&mut self.without_limits(waiting).await);
+        answers
+    }
+
+    async fn without_limits(&self, commands: Vec<(CommandId, Command)>) -> Vec<Answer> {
         let mut states = self.prefetch(&commands).await;
         let mut members = Vec::with_capacity(commands.len());
         let mut deferred: HashSet<StreamName> = HashSet::new();
@@ -167,13 +184,12 @@ impl Ledger {
         let mut broken: HashSet<StreamName> = HashSet::new();
         for (member, result) in members.into_iter().zip(results) {
             let name = member.append.stream.clone();
-            let settled = match result {
-                // Behind a broken link the rest of the chain is decided anew, in order.
-                Ok(Appended::Conflict { .. } | Appended::Refused(_)) if broken.contains(&name) => {
-                    continue;
-                }
-                result => self.settle_answer(member.append.clone(), result).await,
-            };
+            // Behind a broken link the rest of the chain was decided on what never came to be: it goes the ordinary way, which finds by its
+            // command id what an unknown outcome has left behind.
+            if broken.contains(&name) {
+                continue;
+            }
+            let settled = self.settle_answer(member.append.clone(), result).await;
             let answer = match settled {
                 Ok(Settled::Committed(posted_at)) => {
                     self.advance_recent(&member, posted_at);

@@ -3,6 +3,7 @@
 //! Each append draws its fate from a seeded generator. What is lost is the *answer*, before or after the inner store has
 //! committed: exactly what a caller cannot tell apart.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -108,8 +109,18 @@ impl EventStore for FaultyStore {
 
     async fn append_many(&self, appends: Vec<Append>) -> Vec<Result<Appended, StoreError>> {
         let mut answers = Vec::with_capacity(appends.len());
+        let mut broken = HashSet::new();
         for append in appends {
-            answers.push(self.append(append).await);
+            let stream = append.stream.clone();
+            let answer = if broken.contains(&stream) {
+                Ok(Appended::Conflict { current: None })
+            } else {
+                self.append(append).await
+            };
+            if !matches!(answer, Ok(Appended::Committed { .. })) {
+                broken.insert(stream);
+            }
+            answers.push(answer);
         }
         answers
     }

@@ -1,6 +1,6 @@
 //! A store in memory, for tests and examples. One mutex is the transaction.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -65,10 +65,7 @@ impl MemoryStore {
 
 impl Log {
     fn append(&mut self, append: Append, now: Timestamp) -> Result<Appended, StoreError> {
-        let at = self.streams.get(&append.stream);
-        let current = at
-            .and_then(|at| at.last())
-            .map(|&index| self.events[index].revision);
+        let current = self.last_revision(&append.stream);
         if super::Expected::after(current) != append.expected {
             return Ok(Appended::Conflict { current });
         }
@@ -138,6 +135,11 @@ impl Log {
         })
     }
 
+    fn last_revision(&self, stream: &StreamName) -> Option<Revision> {
+        let last = self.streams.get(stream)?.last()?;
+        Some(self.events[*last].revision)
+    }
+
     fn head(&self) -> Position {
         self.events
             .last()
@@ -185,10 +187,21 @@ impl EventStore for MemoryStore {
     async fn append_many(&self, appends: Vec<Append>) -> Vec<Result<Appended, StoreError>> {
         let mut log = self.lock();
         let now = self.clock.now();
-        let appended = appends
-            .into_iter()
-            .map(|append| log.append(append, now))
-            .collect();
+        let mut broken = HashSet::new();
+        let mut appended = Vec::with_capacity(appends.len());
+        for append in appends {
+            let stream = append.stream.clone();
+            let answer = if broken.contains(&stream) {
+                let current = log.last_revision(&stream);
+                Ok(Appended::Conflict { current })
+            } else {
+                log.append(append, now)
+            };
+            if !matches!(answer, Ok(Appended::Committed { .. })) {
+                broken.insert(stream);
+            }
+            appended.push(answer);
+        }
         let head = log.head();
         drop(log);
         self.head.send_replace(head);

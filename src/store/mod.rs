@@ -328,6 +328,9 @@ pub trait EventStore: Send + Sync + fmt::Debug + 'static {
     async fn append(&self, append: Append) -> Result<Appended, StoreError>;
 
     /// Appends many, in order, sharing commits; an answer each. Later ones see the earlier ones, also within one stream.
+    ///
+    /// Appends to one stream are a chain: each was decided on what the one before it says. Behind the first that is not
+    /// `Committed` the rest of its chain is not tried and answers `Conflict`: at the same revision may stand what nobody decided on.
     async fn append_many(&self, appends: Vec<Append>) -> Vec<Result<Appended, StoreError>>;
 
     /// The events of one stream from `from` on, in order, freshly read.

@@ -4,10 +4,13 @@
 //! anything of it is written. A refused member writes nothing and fails no other. Account figures are folded in memory and each
 //! touched row is written once, last, in the order of accounts.
 //!
+//! The appends that one call makes to one stream are a chain: behind the first that is not committed the rest is not tried, also
+//! where a call spans several transactions.
+//!
 //! If the commit fails, no answer of the group stands: what would have been committed is `Unavailable`, or `Unknown` where the
 //! error leaves it open, and so is a refusal that an earlier member may have caused.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -22,49 +25,101 @@ use crate::store::{Append, Appended, Expected, Position, Revision, StoreError};
 
 type Answer = Result<Appended, StoreError>;
 
+/// An append that waits.
+pub(super) struct Member {
+    append: Append,
+    /// The call of many appends that it is part of.
+    call: Option<usize>,
+}
+
 /// What waits for the next transaction.
 #[derive(Default)]
 pub(super) struct Group {
-    appends: Vec<Append>,
+    members: Vec<Member>,
     replies: Vec<Reply>,
 }
 
 impl Group {
     pub(super) fn push(&mut self, append: Append, reply: oneshot::Sender<Answer>) {
-        self.appends.push(append);
+        self.members.push(Member { append, call: None });
         self.replies.push(Reply::One(reply));
     }
 
     pub(super) fn push_many(&mut self, appends: Vec<Append>, reply: oneshot::Sender<Vec<Answer>>) {
+        let call = Some(self.replies.len());
         self.replies.push(Reply::Many(reply, appends.len()));
-        self.appends.extend(appends);
+        let members = appends.into_iter().map(|append| Member { append, call });
+        self.members.extend(members);
     }
 
     /// How many requests wait; one of no appends counts too, as its caller waits for an answer.
     pub(super) fn len(&self) -> usize {
-        self.appends.len().max(self.replies.len())
+        self.members.len().max(self.replies.len())
     }
 
-    pub(super) fn into_parts(self) -> (Vec<Append>, Vec<Reply>) {
-        (self.appends, self.replies)
+    pub(super) fn into_parts(self) -> (Vec<Member>, Vec<Reply>) {
+        (self.members, self.replies)
     }
 }
 
-/// Checks and writes `appends` in one transaction. Gives an answer each, and the new head if anything was committed.
+/// Chains in which an append was not committed: by call and stream.
+#[derive(Default)]
+pub(super) struct Broken(HashSet<(usize, StreamName)>);
+
+impl Broken {
+    fn contains(&self, member: &Member) -> bool {
+        // Mostly empty: then nothing is hashed and no name is copied.
+        !self.0.is_empty()
+            && member
+                .call
+                .is_some_and(|call| self.0.contains(&(call, member.append.stream.clone())))
+    }
+
+    fn note(&mut self, member: &Member, answer: &Answer) {
+        if let Some(call) = member.call
+            && !matches!(answer, Ok(Appended::Committed { .. }))
+        {
+            self.0.insert((call, member.append.stream.clone()));
+        }
+    }
+}
+
+/// Checks and writes `members` in one transaction. Gives an answer each, and the new head if anything was committed.
 pub(super) fn commit(
     connection: &Connection,
     clock: &dyn Clock,
-    appends: &[Append],
+    members: &[Member],
+    broken: &mut Broken,
 ) -> (Vec<Answer>, Option<Position>) {
-    let all = |error: &StoreError| (vec![Err(error.clone()); appends.len()], None);
+    let (answers, head) = try_commit(connection, clock, members, broken);
+    for (member, answer) in members.iter().zip(&answers) {
+        broken.note(member, answer);
+    }
+    (answers, head)
+}
+
+fn try_commit(
+    connection: &Connection,
+    clock: &dyn Clock,
+    members: &[Member],
+    broken: &mut Broken,
+) -> (Vec<Answer>, Option<Position>) {
+    let all = |error: &StoreError| (vec![Err(error.clone()); members.len()], None);
     if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
         return all(&store_error(error));
     }
     let written = Transaction::begin(connection, clock).and_then(|mut transaction| {
-        let answers = appends
-            .iter()
-            .map(|append| transaction.append(append))
-            .collect::<Result<_, _>>()?;
+        let mut answers = Vec::with_capacity(members.len());
+        for member in members {
+            let answer = if broken.contains(member) {
+                let current = transaction.last_revision(&member.append.stream)?;
+                Ok(Appended::Conflict { current })
+            } else {
+                transaction.append(&member.append)?
+            };
+            broken.note(member, &answer);
+            answers.push(answer);
+        }
         let head = transaction.finish()?;
         Ok::<(Vec<Answer>, Option<Position>), StoreError>((answers, head))
     });
@@ -109,7 +164,7 @@ struct Transaction<'a> {
     head: Position,
     posted_at: Timestamp,
     wrote: bool,
-    /// The last revision of streams that were looked at, as this transaction leaves it.
+    /// The last revision of streams that were written to.
     revisions: HashMap<StreamName, Option<Revision>>,
     figures: Figures<'a>,
 }
@@ -129,14 +184,18 @@ impl<'a> Transaction<'a> {
         })
     }
 
+    /// A stream's last revision, as this transaction leaves it.
+    fn last_revision(&self, stream: &StreamName) -> Result<Option<Revision>, StoreError> {
+        match self.revisions.get(stream) {
+            Some(current) => Ok(*current),
+            None => rows::last_revision(self.connection, stream),
+        }
+    }
+
     /// Checks one member and, if nothing speaks against it, writes it. The outer error fails the whole group.
     fn append(&mut self, append: &Append) -> Result<Answer, StoreError> {
-        let current = match self.revisions.get(&append.stream) {
-            Some(current) => *current,
-            None => rows::last_revision(self.connection, &append.stream)?,
-        };
+        let current = self.last_revision(&append.stream)?;
         if Expected::after(current) != append.expected {
-            self.revisions.insert(append.stream.clone(), current);
             return Ok(Ok(Appended::Conflict { current }));
         }
         if let Some(admission) = &append.admission

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::{OpenError, is_unknown_after_commit, store_error};
-use super::group::{self, Group};
+use super::group::{self, Broken, Group};
 use super::{MAX_GROUP, Options, QUEUE, patience};
 use crate::clock::Clock;
 use crate::store::{Append, Appended, Position, StoreError};
@@ -157,10 +157,11 @@ fn commit(
     group: Group,
     head: &watch::Sender<Position>,
 ) {
-    let (appends, replies) = group.into_parts();
-    let mut answers = Vec::with_capacity(appends.len());
-    for chunk in appends.chunks(MAX_GROUP) {
-        let (part, position) = group::commit(connection, clock, chunk);
+    let (members, replies) = group.into_parts();
+    let mut answers = Vec::with_capacity(members.len());
+    let mut broken = Broken::default();
+    for chunk in members.chunks(MAX_GROUP) {
+        let (part, position) = group::commit(connection, clock, chunk, &mut broken);
         answers.extend(part);
         if let Some(position) = position {
             head.send_replace(position);

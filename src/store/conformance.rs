@@ -1,1 +1,0 @@
-//! What every store must do. Filled in by the suite below.
