@@ -1,0 +1,63 @@
+//! The audit: proof, in one snapshot, that the log is legal and that every table says what the log says.
+//!
+//! One walk over the whole log, in position order, folds every job's stream ([`jobs`]), every account's figures ([`accounts`])
+//! and every day's usage ([`usage`]), and holds the rows that have a position of their own against their events as they go by
+//! ([`alongside`]). Account figures are compared at the head, where the append's own transaction keeps them; each
+//! projection at its own checkpoint. The fold of a job and the fold of an account are the ledger's; what the projections should
+//! hold is computed here again, from the events, by none of the projections' code.
+//!
+//! What cannot be read is a finding, and nothing is summed over it: the fold of that stream and its account stops there,
+//! and so does the comparison of a projection that claims to have passed it.
+//!
+//! Bounds: a page of the log and a page of a table in memory, beside them a few hundred bytes for each job, each account and its
+//! months, and each row of daily usage: nothing that grows with the number of events. The snapshot keeps the file's WAL from being
+//! folded back until the audit is done. No lock is taken; writers go on.
+
+mod accounts;
+mod alongside;
+mod job_rows;
+mod jobs;
+mod marks;
+mod report;
+mod rows;
+mod streams;
+mod usage;
+mod walk;
+
+use recoup::EventStore;
+use recoup::store::sqlite::SqliteStore;
+
+use crate::error::ProjectionError;
+
+/// What the audit reads tables with, and how that is carried out.
+#[cfg(test)]
+pub(crate) const PLANS: [(&str, &str); 4] = [
+    (
+        <rows::EntryRecord as alongside::LogRow>::SQL,
+        "SEARCH entries USING INTEGER PRIMARY KEY (rowid>?)",
+    ),
+    (
+        <rows::ContradictionRecord as alongside::LogRow>::SQL,
+        "SEARCH contradictions USING INTEGER PRIMARY KEY (rowid>?)",
+    ),
+    (
+        job_rows::ROWS_AFTER,
+        "SEARCH jobs USING INTEGER PRIMARY KEY (rowid>?)",
+    ),
+    (
+        usage::ROWS_AFTER,
+        "SEARCH daily_usage USING PRIMARY KEY ((account,day,kind)>(?,?,?))",
+    ),
+];
+
+pub use report::{Audit, Check, Finding, MAX_FINDINGS};
+
+/// Audits the ledger as it is at this moment. Violations are 0, and not 0 is an incident.
+///
+/// An error means that the audit could not be made, not that it found something.
+pub async fn audit(store: &SqliteStore) -> Result<Audit, ProjectionError> {
+    let zone = store.identity().zone;
+    store
+        .snapshot(move |connection| walk::audit(connection, zone))
+        .await
+}

@@ -1,0 +1,307 @@
+//! One walk over the log, in position order, with everything that is folded and compared along the way.
+//!
+//! An append is over when an event of another stream or another command follows: only then must a job's state be whole.
+
+use recoup::codec::{Decoded, Event, Stream, decode};
+use recoup::job::JobEvent;
+use recoup::store::sqlite::{read_head, read_page};
+use recoup::store::{RecordedEvent, StoreError};
+use recoup::{Position, Revision, Zone};
+use rusqlite::Connection;
+
+use super::accounts::Accounts;
+use super::alongside::Alongside;
+use super::job_rows::JobRows;
+use super::jobs::Jobs;
+use super::marks::Marks;
+use super::report::{Area, Audit, Report};
+use super::rows::{ContradictionRecord, Entry, EntryRecord};
+use super::streams::Streams;
+use super::usage::Usage;
+use crate::catalog::Projection;
+use crate::error::ProjectionError;
+
+/// How many events are read at a time.
+const PAGE_EVENTS: usize = 2_000;
+
+/// Audits what `connection`'s transaction sees.
+pub(super) fn audit(connection: &Connection, zone: Zone) -> Result<Audit, ProjectionError> {
+    let head = read_head(connection)?;
+    let mut walk = Walk::begin(connection, zone)?;
+    let mut after = Position::START;
+    loop {
+        match read(connection, after, PAGE_EVENTS)? {
+            Read::Page(page) => {
+                let Some(last) = page.last() else {
+                    break;
+                };
+                after = last.position;
+                for recorded in &page {
+                    walk.event(recorded)?;
+                }
+            }
+            Read::Broken { position, why } => {
+                walk.cut(position, &why);
+                break;
+            }
+        }
+    }
+    Ok(walk.finish(head)?)
+}
+
+/// The next events of the log, or what stands in the way of them.
+enum Read {
+    Page(Vec<RecordedEvent>),
+    Broken { position: Position, why: String },
+}
+
+/// Reads a page, up to an append whose row is broken as a whole.
+fn read(connection: &Connection, after: Position, limit: usize) -> Result<Read, StoreError> {
+    match read_page(connection, after, limit) {
+        Ok(page) => Ok(Read::Page(page)),
+        // Smaller pages end before the broken append, until it is the next one.
+        Err(StoreError::Corrupt { .. }) if limit > 1 => read(connection, after, limit / 2),
+        Err(StoreError::Corrupt { position, why }) => Ok(Read::Broken { position, why }),
+        Err(error) => Err(error),
+    }
+}
+
+struct Walk<'a> {
+    connection: &'a Connection,
+    report: Report,
+    events: u64,
+    /// The last event, and whose stream it stands in.
+    last: Option<(RecordedEvent, Option<Stream>)>,
+    marks: Marks,
+    streams: Streams,
+    jobs: Jobs,
+    accounts: Accounts,
+    usage: Usage,
+    job_rows: JobRows,
+    entries: Alongside<EntryRecord>,
+    contradictions: Alongside<ContradictionRecord>,
+}
+
+impl<'a> Walk<'a> {
+    fn begin(connection: &'a Connection, zone: Zone) -> Result<Self, ProjectionError> {
+        let mut report = Report::default();
+        let marks = Marks::read(connection, zone, &mut report)?;
+        Ok(Self {
+            connection,
+            events: 0,
+            last: None,
+            streams: Streams::default(),
+            jobs: Jobs::default(),
+            accounts: Accounts::default(),
+            usage: Usage::until(marks.of(Projection::DailyUsage), zone),
+            job_rows: JobRows::until(marks.of(Projection::Jobs)),
+            entries: Alongside::until(marks.of(Projection::Entries)),
+            contradictions: Alongside::until(marks.of(Projection::Contradictions)),
+            marks,
+            report,
+        })
+    }
+
+    fn event(&mut self, recorded: &RecordedEvent) -> Result<(), StoreError> {
+        self.events += 1;
+        self.check_place(recorded);
+        let tools = (self.connection, &mut self.report);
+        self.job_rows
+            .compare_before(Some(recorded.position), tools, &self.jobs)?;
+        let stream = self.enter(recorded);
+        match decode(recorded) {
+            Ok(Decoded::Event(event)) => self.fold(recorded, stream.as_ref(), &event),
+            Ok(Decoded::Retired) => {
+                self.fold_stream(recorded, stream.as_ref(), None);
+                Ok(())
+            }
+            Err(error) => {
+                self.unreadable(recorded, stream.as_ref(), &error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// Positions follow each other, and time does not run back.
+    fn check_place(&mut self, recorded: &RecordedEvent) {
+        let position = recorded.position;
+        let last = self.last.as_ref().map(|(last, _)| last);
+        let expected = last.map_or(1, |last| last.position.get().saturating_add(1));
+        if position.get() != expected {
+            let what = "another event comes next";
+            let places = (expected, position);
+            self.report.differs(
+                Area::Positions,
+                format_args!("position {expected}"),
+                what,
+                places,
+            );
+        }
+        if last.is_some_and(|last| recorded.posted_at < last.posted_at) {
+            let what = format!(
+                "posted at {}, before the event before it",
+                recorded.posted_at
+            );
+            self.report
+                .wrong(Area::Positions, format_args!("event {position}"), what);
+        }
+    }
+
+    /// Ends the last append, if this event is not of it. Gives whose stream the event stands in.
+    fn enter(&mut self, recorded: &RecordedEvent) -> Option<Stream> {
+        let stream = match self.last.take() {
+            Some((last, stream)) if last.stream == recorded.stream => {
+                if last.metadata != recorded.metadata {
+                    self.close(stream.as_ref());
+                }
+                stream
+            }
+            last => {
+                self.close(last.and_then(|(_, stream)| stream).as_ref());
+                recorded.stream.parse().ok()
+            }
+        };
+        self.last = Some((recorded.clone(), stream.clone()));
+        stream
+    }
+
+    fn close(&mut self, stream: Option<&Stream>) {
+        if let Some(Stream::Job(job)) = stream {
+            self.jobs.close(&mut self.report, job);
+        }
+    }
+
+    fn fold(
+        &mut self,
+        recorded: &RecordedEvent,
+        stream: Option<&Stream>,
+        event: &Event,
+    ) -> Result<(), StoreError> {
+        let position = recorded.position;
+        self.fold_stream(recorded, stream, Some(event));
+        let balance = self.accounts.fold(&mut self.report, position, event);
+        self.usage.add(recorded, event);
+        let job = match stream {
+            Some(Stream::Job(job)) => Some(job),
+            Some(Stream::Grant(..) | Stream::Adjustment(..) | Stream::Limits(_)) | None => None,
+        };
+        if let Some(entry) = Entry::of(event, job) {
+            match balance {
+                Some(balance) => {
+                    let tools = (self.connection, &mut self.report);
+                    let expected = || entry.record(recorded, balance);
+                    self.entries.expect(tools, position, expected)?;
+                }
+                // The account's fold has stopped, which is a finding: what its rows should say cannot be told.
+                None => self.entries.stop_at(position),
+            }
+        }
+        match (job, event) {
+            (Some(job), Event::Job(JobEvent::Contradicted(said))) => {
+                let Some(account) = self.jobs.account(job) else {
+                    return Ok(());
+                };
+                let tools = (self.connection, &mut self.report);
+                let expected = || ContradictionRecord::of(recorded, said, (job, account));
+                self.contradictions.expect(tools, position, expected)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Folds or checks the event's stream; none for an event of a retired type.
+    fn fold_stream(
+        &mut self,
+        recorded: &RecordedEvent,
+        stream: Option<&Stream>,
+        event: Option<&Event>,
+    ) {
+        if recorded.revision == Revision::FIRST {
+            self.report.count(Area::Streams, 1);
+        }
+        let name = &recorded.stream;
+        let subject = format_args!("stream {name}");
+        match (stream, event) {
+            (Some(Stream::Job(job)), None) => {
+                self.jobs.fold(&mut self.report, job, recorded, None);
+            }
+            (Some(Stream::Job(job)), Some(Event::Job(event))) => {
+                self.jobs.fold(&mut self.report, job, recorded, Some(event));
+            }
+            (Some(Stream::Job(job)), Some(Event::Account(_))) => {
+                let what = format!("event {}: an account's event", recorded.position);
+                self.report.wrong(Area::Streams, subject, what);
+                self.jobs.stop(job);
+            }
+            (Some(stream), event) => {
+                if let Err(what) = self.streams.check(stream, recorded, event) {
+                    self.report.wrong(Area::Streams, subject, what);
+                }
+            }
+            (None, _) => {
+                let what = format!("event {}: no stream has this name", recorded.position);
+                self.report.wrong(Area::Streams, subject, what);
+            }
+        }
+    }
+
+    /// An event cannot be read: nothing is summed over it.
+    fn unreadable(&mut self, recorded: &RecordedEvent, stream: Option<&Stream>, why: &str) {
+        let account = match stream {
+            Some(Stream::Job(job)) => {
+                let account = self.jobs.account(job).cloned();
+                self.jobs.stop(job);
+                account
+            }
+            Some(
+                Stream::Grant(account, _)
+                | Stream::Adjustment(account, _)
+                | Stream::Limits(account),
+            ) => Some(account.clone()),
+            None => None,
+        };
+        let whose = account.as_ref().map_or_else(
+            || "of every account, as nobody can tell whose it is,".to_owned(),
+            |account| format!("of account {account}"),
+        );
+        let what = format!("{why}; the fold of the stream and {whose} stops there");
+        let subject = format_args!("stream {}", recorded.stream);
+        self.report.wrong(Area::Events, subject, what);
+        self.accounts.stop(account.as_ref());
+        self.stop_at(recorded.position);
+    }
+
+    /// An append's row is broken as a whole: nobody can tell what it held, nor where it ends.
+    fn cut(&mut self, position: Position, why: &str) {
+        let what = format!("{why}; the log is not read any farther");
+        let subject = format_args!("event {position}");
+        self.report.wrong(Area::Events, subject, what);
+        self.accounts.stop(None);
+        self.stop_at(position);
+    }
+
+    fn stop_at(&mut self, position: Position) {
+        self.marks.stop_at(position, &mut self.report);
+        self.usage.stop_at(position);
+        self.job_rows.stop_at(position);
+        self.entries.stop_at(position);
+        self.contradictions.stop_at(position);
+    }
+
+    fn finish(mut self, head: Position) -> Result<Audit, StoreError> {
+        if let Some((_, stream)) = self.last.take() {
+            self.close(stream.as_ref());
+        }
+        let (connection, report) = (self.connection, &mut self.report);
+        self.job_rows
+            .compare_before(None, (connection, report), &self.jobs)?;
+        self.entries.finish(connection, report)?;
+        self.contradictions.finish(connection, report)?;
+        self.usage.finish(connection, report)?;
+        self.accounts.finish(connection, report)?;
+        self.jobs.count(report);
+        report.count(Area::Events, self.events);
+        report.count(Area::Positions, self.events);
+        Ok(self.report.finish(head, self.events))
+    }
+}

@@ -1,0 +1,139 @@
+//! `contradictions`: signals that contradicted what had happened, for people to look at.
+//!
+//! A contradiction moves nothing and so carries no account: who pays for its job is looked up in the job's stream, before the
+//! transaction begins. Nothing here depends on another projection. Bound: [`STREAMS`] streams in memory at a time.
+
+use std::collections::{BTreeSet, HashMap};
+
+use recoup::codec::{Catalog, Decoded, Event, Stream};
+use recoup::job::{JobEvent, Signal};
+use recoup::store::sqlite::SqliteStore;
+use recoup::store::{RecordedEvent, StoreError};
+use recoup::{AccountId, EventStore, JobId, JobResult, Position, Reason, Timestamp};
+use rusqlite::{Connection, params};
+
+use crate::apply::{Changes, Refused};
+use crate::batch::{Batch, BatchEvent, Body};
+use crate::error::table_error;
+
+/// How many streams are read at a time: each has up to about a thousand events.
+const STREAMS: usize = 64;
+
+/// A signal that contradicted what had happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContradictionRow {
+    /// Its event's place in the log.
+    pub position: Position,
+    /// Which job.
+    pub job: JobId,
+    /// Who pays for it.
+    pub account: AccountId,
+    /// What was claimed: `failed` or `succeeded`.
+    pub signal: &'static str,
+    /// Of which attempt.
+    pub attempt: u32,
+    /// The reason of a claimed failure.
+    pub reason: Option<String>,
+    /// The result of a claimed success, which callers were not given.
+    pub result: Option<String>,
+    /// When the store recorded it.
+    pub posted_at: Timestamp,
+}
+
+pub(crate) fn parse_signal(name: &str) -> Option<Signal> {
+    [Signal::Failed, Signal::Succeeded]
+        .into_iter()
+        .find(|known| known.name() == name)
+}
+
+/// Who pays for the jobs of the contradictions in `batch`.
+pub(crate) async fn payers(
+    store: &SqliteStore,
+    catalog: &Catalog,
+    batch: &Batch,
+) -> Result<HashMap<JobId, AccountId>, StoreError> {
+    let contradicted = |event: &BatchEvent| match &event.body {
+        Body::Job(job, JobEvent::Contradicted(_)) => Some(job.clone()),
+        Body::Job(..) | Body::Account(_) | Body::Retired => None,
+    };
+    let jobs: BTreeSet<JobId> = batch.events.iter().filter_map(contradicted).collect();
+    let jobs: Vec<JobId> = jobs.into_iter().collect();
+    let mut payers = HashMap::with_capacity(jobs.len());
+    for some in jobs.chunks(STREAMS) {
+        let names = some.iter().map(|job| Stream::Job(job.clone()).name());
+        let streams = match store.read_streams(names.collect()).await {
+            Ok(streams) => streams,
+            // A broken stream halts this projection, at its contradiction, and no other one.
+            Err(StoreError::Corrupt { .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        for (job, recorded) in some.iter().zip(streams) {
+            if let Some(account) = recorded.iter().find_map(|event| charged(catalog, event)) {
+                payers.insert(job.clone(), account);
+            }
+        }
+    }
+    Ok(payers)
+}
+
+fn charged(catalog: &Catalog, recorded: &RecordedEvent) -> Option<AccountId> {
+    match catalog.decode(recorded) {
+        Ok(Decoded::Event(Event::Job(JobEvent::Charged(charged)))) => Some(charged.posting.account),
+        Ok(Decoded::Event(_) | Decoded::Retired) | Err(_) => None,
+    }
+}
+
+pub(crate) struct Contradictions<'a> {
+    connection: &'a Connection,
+    payers: &'a HashMap<JobId, AccountId>,
+}
+
+const INSERT: &str = "INSERT INTO contradictions
+    (position, job, account, signal, attempt, reason, result, posted_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+impl<'a> Contradictions<'a> {
+    pub(crate) fn begin(connection: &'a Connection, batch: &'a Batch) -> Self {
+        Self {
+            connection,
+            payers: &batch.payers,
+        }
+    }
+}
+
+impl Changes for Contradictions<'_> {
+    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused> {
+        let Body::Job(job, JobEvent::Contradicted(said)) = &event.body else {
+            return Ok(());
+        };
+        let account = self.payers.get(job).ok_or_else(|| {
+            Refused::Impossible(format!(
+                "job {job} was contradicted, and its charge cannot be read"
+            ))
+        })?;
+        let mut insert = self
+            .connection
+            .prepare_cached(INSERT)
+            .map_err(table_error)?;
+        let inserted = insert.execute(params![
+            event.position.get(),
+            job.as_str(),
+            account.as_str(),
+            said.signal.name(),
+            said.attempt.get(),
+            said.reason.as_ref().map(Reason::as_str),
+            said.result.as_ref().map(JobResult::as_str),
+            event.posted_at.as_micros(),
+        ]);
+        match inserted.map_err(table_error) {
+            Ok(_) => Ok(()),
+            Err(StoreError::Damaged { why }) => Err(Refused::Impossible(why)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write(self: Box<Self>) -> Result<(), StoreError> {
+        // Each row was written with its event: none is touched twice.
+        Ok(())
+    }
+}

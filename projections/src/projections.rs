@@ -1,0 +1,141 @@
+//! The handle: opens the tables, runs the runner, answers queries.
+
+use std::sync::Arc;
+
+use recoup::codec::Catalog;
+use recoup::store::sqlite::SqliteStore;
+use recoup::{AccountId, Day, EventStore, Position, Zone};
+use sqlx::SqlitePool;
+use tokio_util::sync::CancellationToken;
+
+use crate::batch::{MAX_PAGE_EVENTS, PAGE_EVENTS};
+use crate::catalog::{COMPONENT, MIGRATIONS};
+use crate::checkpoint::{self, Checkpoint};
+use crate::contradictions::ContradictionRow;
+use crate::daily_usage::UsageRow;
+use crate::entries::EntryRow;
+use crate::error::ProjectionError;
+use crate::jobs::JobRow;
+use crate::queries::{self, JobFilter, Order, Page};
+use crate::runner::{self, Progress, Runner};
+
+/// The projections of one ledger. Clones are cheap and share the connections.
+///
+/// Any number of processes may open the same ledger's and run [`Self::catch_up`] or [`Self::follow`] at once. Queries answer from
+/// what has been applied, which may be behind the log: [`Self::checkpoints`] says by how much.
+#[derive(Debug, Clone)]
+pub struct Projections {
+    pub(crate) store: SqliteStore,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) page_events: usize,
+    pool: SqlitePool,
+}
+
+impl Projections {
+    /// Makes the tables or brings them up to date, and opens them. Applies no event yet.
+    pub async fn open(store: SqliteStore) -> Result<Self, ProjectionError> {
+        store.migrate(COMPONENT, MIGRATIONS).await?;
+        let zone = store.identity().zone;
+        let known = store.snapshot(checkpoint::read_all).await?;
+        if known.len() < crate::Projection::ALL.len() {
+            store
+                .write(move |connection| checkpoint::create_missing(connection, zone))
+                .await?;
+        }
+        let pool = queries::open(&store).await?;
+        Ok(Self {
+            store,
+            catalog: Arc::new(Catalog::standard().clone()),
+            page_events: PAGE_EVENTS,
+            pool,
+        })
+    }
+
+    /// Reads `events` events at a time, at least 1 and at most 10,000. Whatever the number, the rows are the same.
+    #[must_use]
+    pub fn with_page_events(mut self, events: usize) -> Self {
+        self.page_events = events.clamp(1, MAX_PAGE_EVENTS);
+        self
+    }
+
+    /// Reads events by `catalog` instead of the standard one.
+    #[must_use]
+    pub fn with_catalog(mut self, catalog: Catalog) -> Self {
+        self.catalog = Arc::new(catalog);
+        self
+    }
+
+    /// Brings every projection to the head of the log as of this call.
+    ///
+    /// A projection that an event stands in the way of is brought up to it; [`Progress::halted`] says so. Fails before anything is
+    /// applied if a checkpoint is of another log or definition.
+    pub async fn catch_up(&self) -> Result<Progress, ProjectionError> {
+        Runner::start(self).await?.catch_up().await
+    }
+
+    /// Keeps every projection at the head of the log until `stop` is cancelled, then returns.
+    ///
+    /// Waits out times in which the store is unavailable or full. Any other error ends it.
+    pub async fn follow(&self, stop: CancellationToken) -> Result<(), ProjectionError> {
+        runner::follow(self, &stop).await
+    }
+
+    /// How far every projection is, and how far behind the head that is, all of one moment.
+    pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, ProjectionError> {
+        Ok(self.store.snapshot(checkpoint::read_all).await?)
+    }
+
+    /// An account's statement from the beginning: at most `limit` entries after `after`.
+    pub async fn entries(
+        &self,
+        account: &AccountId,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<EntryRow>, ProjectionError> {
+        queries::entries(&self.pool, account, Order::OldestFirst, after, limit).await
+    }
+
+    /// An account's statement from its end: at most `limit` entries before `before`, the latest first.
+    pub async fn latest_entries(
+        &self,
+        account: &AccountId,
+        before: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<EntryRow>, ProjectionError> {
+        queries::entries(&self.pool, account, Order::NewestFirst, before, limit).await
+    }
+
+    /// An account's usage by day and kind, both days included; by day, then kind.
+    pub async fn usage(
+        &self,
+        account: &AccountId,
+        from: Option<Day>,
+        to: Option<Day>,
+    ) -> Result<Vec<UsageRow>, ProjectionError> {
+        queries::usage(&self.pool, account, from, to).await
+    }
+
+    /// Jobs in the order in which they were charged: at most `limit` after `after`, which is the last one's
+    /// [`opened`](JobRow::opened).
+    pub async fn jobs(
+        &self,
+        filter: JobFilter,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<JobRow>, ProjectionError> {
+        queries::jobs(&self.pool, filter, after, limit).await
+    }
+
+    /// Contradictions as they happened: at most `limit` after `after`.
+    pub async fn contradictions(
+        &self,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<ContradictionRow>, ProjectionError> {
+        queries::contradictions(&self.pool, after, limit).await
+    }
+
+    pub(crate) fn zone(&self) -> Zone {
+        self.store.identity().zone
+    }
+}
