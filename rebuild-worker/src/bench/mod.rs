@@ -1,0 +1,155 @@
+//! `recoup bench`: figures of this machine, beside a raw limit of the same run.
+//!
+//! Absolute times of two runs cannot be compared: machines are noisy. So every run also measures a plain SQLite group insert of the
+//! very rows that it wrote, in the same folder, with the same durability and group size, and prints the ratio.
+//!
+//! A *lifecycle* is a charge, a failure (refund) and a late success (reclaim): three commands, six events, limits on.
+
+mod load;
+mod raw;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::{AccountId, EventStore, Ledger, Policies};
+use recoup_projections::Projections;
+
+use self::load::{Load, Shape};
+use self::report::{Report, Row};
+
+/// What to measure.
+#[derive(Debug, clap::Subcommand)]
+pub enum Args {
+    /// Lifecycles from 1, 64 and 256 callers and through the batch call; balance reads.
+    Append(Size),
+    /// The same load on one account.
+    HotAccount(Size),
+    /// Many callers send each signal; one of them is applied.
+    Duplicates(Size),
+    /// All projections from the start of a log.
+    Project(Size),
+}
+
+/// How much, and where.
+#[derive(Debug, clap::Args)]
+pub struct Size {
+    /// Lifecycles per measurement.
+    #[arg(long, default_value_t = 20_000)]
+    lifecycles: u32,
+    /// Folder for the ledgers that are made and removed; its disk is what is measured.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+}
+
+/// Measures and prints.
+pub async fn run(args: Args, json: bool) -> anyhow::Result<()> {
+    let report = match args {
+        Args::Append(size) => append(&size, Shape::Spread { accounts: 200 }).await?,
+        Args::HotAccount(size) => append(&size, Shape::Hot).await?,
+        Args::Duplicates(size) => duplicates(&size).await?,
+        Args::Project(size) => project(&size).await?,
+    };
+    report.print(json)
+}
+
+struct Bench {
+    store: SqliteStore,
+    ledger: Ledger,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    async fn start(size: &Size) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("recoup-bench-")
+            .tempdir_in(&size.dir)
+            .with_context(|| format!("{}: no folder for the benchmark", size.dir.display()))?;
+        let store = SqliteStore::open(Options::at(folder.path().join("bench.db"))).await?;
+        let ledger = Ledger::new(Arc::new(store.clone()), Policies::default());
+        Ok(Self {
+            store,
+            ledger,
+            folder,
+        })
+    }
+}
+
+async fn append(size: &Size, shape: Shape) -> anyhow::Result<Report> {
+    let mut report = Report::default();
+    for callers in [1, 64, 256] {
+        let lifecycles = if callers == 1 {
+            (size.lifecycles / 10).max(1)
+        } else {
+            size.lifecycles
+        };
+        let bench = Bench::start(size).await?;
+        let load = Load {
+            shape,
+            lifecycles,
+            callers,
+        };
+        load.fund(&bench.ledger).await?;
+        let measured = load.run(&bench.ledger).await?;
+        let raw = raw::insert_again(&bench.store, bench.folder.path(), callers).await?;
+        report.push(Row::of(format!("{callers} callers"), &measured).beside(&raw));
+    }
+    let bench = Bench::start(size).await?;
+    let load = Load {
+        shape,
+        lifecycles: size.lifecycles,
+        callers: 1,
+    };
+    load.fund(&bench.ledger).await?;
+    let measured = load.run_batches(&bench.ledger).await?;
+    let raw = raw::insert_again(&bench.store, bench.folder.path(), load::BATCH).await?;
+    report.push(Row::of(format!("batches of {}", load::BATCH), &measured).beside(&raw));
+    let reads = load
+        .read_balances(&bench.ledger, 64, size.lifecycles * 5)
+        .await?;
+    report.push(Row::of("balance reads, 64 callers".to_owned(), &reads));
+    Ok(report)
+}
+
+async fn duplicates(size: &Size) -> anyhow::Result<Report> {
+    let bench = Bench::start(size).await?;
+    let load = Load {
+        shape: Shape::Spread { accounts: 200 },
+        lifecycles: (size.lifecycles / 16).max(1),
+        callers: 64,
+    };
+    load.fund(&bench.ledger).await?;
+    let measured = load.run_duplicates(&bench.ledger, 16).await?;
+    let mut report = Report::default();
+    report.push(Row::of(
+        "each signal 16 times, 64 callers".to_owned(),
+        &measured,
+    ));
+    Ok(report)
+}
+
+async fn project(size: &Size) -> anyhow::Result<Report> {
+    let bench = Bench::start(size).await?;
+    let load = Load {
+        shape: Shape::Spread { accounts: 200 },
+        lifecycles: size.lifecycles,
+        callers: 1,
+    };
+    load.fund(&bench.ledger).await?;
+    load.run_batches(&bench.ledger).await?;
+    let events = bench.store.head().await?.get();
+    let scan = raw::scan(&bench.store).await?;
+    let projections = Projections::open(bench.store.clone()).await?;
+    let begin = Instant::now();
+    projections.catch_up().await?;
+    let mut report = Report::default();
+    report.push(Row::events("all projections".to_owned(), events, begin.elapsed()).beside(&scan));
+    Ok(report)
+}
+
+fn account(number: u32) -> AccountId {
+    AccountId::new(format!("account-{number}")).expect("a name of letters and digits is an id")
+}

@@ -1,0 +1,143 @@
+//! The figures, as a table or as JSON.
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+use serde_json::{Value, json};
+
+use super::load::Measured;
+use super::raw::Raw;
+
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    rows: Vec<Row>,
+}
+
+/// One measurement.
+#[derive(Debug)]
+pub(super) struct Row {
+    what: String,
+    operations: Option<f64>,
+    lifecycles: Option<f64>,
+    events: Option<f64>,
+    p50_us: Option<u64>,
+    p99_us: Option<u64>,
+    raw: Option<(&'static str, f64)>,
+}
+
+fn rate(count: u64, elapsed: Duration) -> f64 {
+    // Counts of a benchmark are far below 2^53, where a float is exact.
+    count as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+impl Row {
+    pub(super) fn of(what: String, measured: &Measured) -> Self {
+        let some = |count: u64| (count > 0).then(|| rate(count, measured.elapsed));
+        Self {
+            what,
+            operations: some(measured.operations),
+            lifecycles: some(measured.lifecycles),
+            events: some(measured.events),
+            p50_us: Some(measured.latency.value_at_quantile(0.5)),
+            p99_us: Some(measured.latency.value_at_quantile(0.99)),
+            raw: None,
+        }
+    }
+
+    pub(super) fn events(what: String, events: i64, elapsed: Duration) -> Self {
+        let events = Some(rate(events.unsigned_abs(), elapsed));
+        Self {
+            what,
+            operations: None,
+            lifecycles: None,
+            events,
+            p50_us: None,
+            p99_us: None,
+            raw: None,
+        }
+    }
+
+    pub(super) fn beside(mut self, raw: &Raw) -> Self {
+        self.raw = Some((raw.name, rate(raw.events, raw.elapsed)));
+        self
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        let (_, raw) = self.raw?;
+        Some(self.events? / raw)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "what": self.what,
+            "operations_per_s": self.operations.map(f64::round),
+            "lifecycles_per_s": self.lifecycles.map(f64::round),
+            "events_per_s": self.events.map(f64::round),
+            "p50_us": self.p50_us,
+            "p99_us": self.p99_us,
+            "raw": self.raw.map(|(name, _)| name),
+            "raw_events_per_s": self.raw.map(|(_, events)| events.round()),
+            "ratio": self.ratio(),
+        })
+    }
+}
+
+impl Report {
+    pub(super) fn push(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    #[expect(clippy::print_stdout, reason = "the report is the command's data")]
+    pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
+        if json {
+            let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
+            println!("{}", serde_json::to_string(&json!({ "figures": rows }))?);
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table.load_style(UTF8_HORIZONTAL_ONLY).set_header([
+            "what",
+            "operations/s",
+            "lifecycles/s",
+            "events/s",
+            "p50 ms",
+            "p99 ms",
+            "raw events/s",
+            "of raw",
+        ]);
+        let number =
+            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
+        let ms = |us: Option<u64>| {
+            us.map_or(String::new(), |us| {
+                format!("{}.{:03}", us / 1000, us % 1000)
+            })
+        };
+        for row in &self.rows {
+            table.add_row([
+                row.what.clone(),
+                number(row.operations),
+                number(row.lifecycles),
+                number(row.events),
+                ms(row.p50_us),
+                ms(row.p99_us),
+                number(row.raw.map(|(_, events)| events)),
+                row.ratio()
+                    .map_or(String::new(), |ratio| format!("{:.0} %", ratio * 100.0)),
+            ]);
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{table}");
+        for name in self
+            .rows
+            .iter()
+            .filter_map(|row| row.raw)
+            .map(|(name, _)| name)
+            .take(1)
+        {
+            println!("raw: {name}, in the same folder and the same run");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! `recoup import FILE`: a file of commands, one JSON object a line, carried out in order.
+//!
+//! The file is read twice: once for its digest, once for its commands, since the id of each command is a UUIDv5 over digest and line number. So
+//! a file can be given again, after a crash or by mistake: what was applied answers `already_applied`, line by line ([`earlier`]).
+//!
+//! Commands go through the ledger's batch call in chunks that are cut so that every outcome, and the log, is what carrying out line after
+//! line would give ([`plan`]). Windows of [`WINDOW`] lines bound the memory; a line has at most [`input::MAX_LINE_BYTES`].
+//!
+//! A line that cannot be read stops the import: what stands before it is applied, nothing of it. A line that a rule rejects is reported
+//! and the import goes on. While another process works on the same jobs at the same moment, a line that loses a race to it may be
+//! carried out behind later lines of its chunk, as if it had come that much later.
+
+mod earlier;
+mod input;
+mod line;
+mod plan;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use recoup::ledger::LedgerError;
+use recoup::{Command, CommandId, Ledger};
+
+use self::earlier::Earlier;
+use self::input::{Input, Lines, Unreadable};
+use self::plan::{Place, Plan};
+use self::report::Tally;
+use super::answer::{Answer, complain, usage};
+use super::session::Global;
+
+pub(super) use line::parse_price;
+
+/// How many lines are read ahead, and carried out together where their order allows it.
+const WINDOW: usize = 1_000;
+
+/// Which file, and how.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// JSON lines of commands; - reads stdin.
+    file: PathBuf,
+    /// Take the instants from the lines: not in this version.
+    #[arg(long)]
+    backfill: bool,
+    /// End a backfill: not in this version.
+    #[arg(long)]
+    close: bool,
+}
+
+/// One command of the file.
+#[derive(Debug, Clone)]
+struct Line {
+    number: u64,
+    id: CommandId,
+    command: Command,
+}
+
+/// What ended an import before the end of its file.
+enum Stop {
+    /// A line that cannot be read.
+    Line { number: u64, cause: String },
+    /// A command that has no answer.
+    Ledger { number: u64, error: LedgerError },
+}
+
+pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
+    for (is_given, flag) in [(args.backfill, "--backfill"), (args.close, "--close")] {
+        if is_given {
+            return Err(usage(format!("{flag} is not available in this version")));
+        }
+    }
+    // A wrong store is told before a long file is read.
+    global.path()?;
+    let input = Input::open(&args.file)?;
+    let session = global.open().await?;
+    let bar = progress(&args.file, input.bytes());
+    let earlier = Earlier::of(input.digest(), input.lines());
+    let digest = input.digest();
+    let mut import = Import::new(&session.ledger, earlier);
+    let stopped = import.carry_out(input.into_lines(), &bar).await.err();
+    bar.finish_and_clear();
+    let answer = import.tally.answer(session.scale, digest, stopped.as_ref());
+    if let Some(stop) = &stopped {
+        complain(&report::explain_stop(stop));
+    }
+    Ok(answer)
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(file: &Path, bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes).with_message(file.display().to_string());
+    let template = "{msg} {wide_bar} {bytes}/{total_bytes} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// An import on its way.
+struct Import<'a> {
+    ledger: &'a Ledger,
+    earlier: Earlier,
+    tally: Tally,
+    window: usize,
+}
+
+impl<'a> Import<'a> {
+    fn new(ledger: &'a Ledger, earlier: Earlier) -> Self {
+        Self {
+            ledger,
+            earlier,
+            tally: Tally::default(),
+            window: WINDOW,
+        }
+    }
+
+    async fn carry_out(&mut self, mut lines: Lines, bar: &ProgressBar) -> Result<(), Stop> {
+        loop {
+            let (window, ended) = self.read_window(&mut lines);
+            let is_last = ended.is_err() || window.len() < self.window;
+            self.carry_out_window(window).await?;
+            bar.set_position(lines.bytes_read());
+            ended?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next lines, and why there are no more if a line cannot be read.
+    fn read_window(&self, lines: &mut Lines) -> (Vec<Line>, Result<(), Stop>) {
+        let mut window = Vec::with_capacity(self.window);
+        while window.len() < self.window {
+            let line = match lines.next() {
+                Ok(None) => break,
+                Ok(Some((number, text))) => line::parse(text, self.ledger)
+                    .map(|command| Line {
+                        number,
+                        id: self.earlier.id(number),
+                        command,
+                    })
+                    .map_err(|cause| Stop::Line { number, cause }),
+                Err(Unreadable { number, cause }) => Err(Stop::Line { number, cause }),
+            };
+            match line {
+                Ok(line) => window.push(line),
+                Err(stop) => return (window, Err(stop)),
+            }
+        }
+        (window, Ok(()))
+    }
+
+    async fn carry_out_window(&mut self, window: Vec<Line>) -> Result<(), Stop> {
+        let ledger = self.ledger;
+        let mut plan = Plan::new(ledger, &mut self.earlier);
+        plan.prefetch(&window).await;
+        let mut chunk: Vec<Line> = Vec::new();
+        for line in window {
+            loop {
+                match plan.place(&line).await {
+                    Place::Join => {
+                        chunk.push(line);
+                        break;
+                    }
+                    Place::Told(told) => {
+                        self.tally.count(line.number, told);
+                        break;
+                    }
+                    Place::Alone if chunk.is_empty() => {
+                        send(ledger, &mut self.tally, vec![line]).await?;
+                        plan.begin_chunk();
+                        break;
+                    }
+                    // Placed again, before an empty chunk.
+                    Place::Behind | Place::Alone => {
+                        send(ledger, &mut self.tally, std::mem::take(&mut chunk)).await?;
+                        plan.begin_chunk();
+                    }
+                }
+            }
+        }
+        send(ledger, &mut self.tally, chunk).await
+    }
+}
+
+/// Carries out a chunk. Every answer is counted, also behind the first line that has none.
+async fn send(ledger: &Ledger, tally: &mut Tally, chunk: Vec<Line>) -> Result<(), Stop> {
+    if chunk.is_empty() {
+        return Ok(());
+    }
+    let numbers: Vec<u64> = chunk.iter().map(|line| line.number).collect();
+    let commands = chunk
+        .into_iter()
+        .map(|line| (line.id, line.command))
+        .collect();
+    let answers = ledger.batch(commands).await;
+    let mut stopped = Ok(());
+    for (number, answer) in numbers.into_iter().zip(answers) {
+        match answer {
+            Ok(outcome) => tally.count(number, outcome.into()),
+            Err(error) if stopped.is_ok() => stopped = Err(Stop::Ledger { number, error }),
+            Err(_) => {}
+        }
+    }
+    stopped
+}

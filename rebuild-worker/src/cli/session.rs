@@ -1,0 +1,170 @@
+//! The options that every verb understands, and the ledger that they lead to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::{Clock, EventStore, Ledger, Policies, Scale, SystemClock, Zone};
+
+use super::answer::usage;
+use super::{config, values};
+
+/// What the options of every verb stand under in a verb's help.
+const HEADING: &str = "Options of every verb";
+
+/// Options that may stand before or after the verb.
+#[derive(Debug, clap::Args)]
+pub(super) struct Global {
+    /// Where the ledger is: sqlite:PATH.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_STORE", value_name = "URL",
+        hide_env_values = true, default_value = "sqlite:recoup-data/recoup.db")]
+    store: String,
+    /// Where figures and projections of a log in KurrentDB are kept; refused with an SQL store.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_DB", value_name = "URL", hide_env_values = true)]
+    db: Option<String>,
+    /// Print exactly one JSON document.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_JSON", value_parser = clap::builder::FalseyValueParser::new())]
+    pub(super) json: bool,
+    /// Policies by kind, as TOML.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Time zone of the ledger's days, such as Asia/Seoul: chosen when it is created, checked afterwards. Default UTC.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_ZONE", value_name = "NAME", value_parser = Zone::parse)]
+    zone: Option<Zone>,
+    /// How many decimals people are shown, 0 to 9: chosen when the ledger is created, checked afterwards. Default 0.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_SCALE", value_name = "DECIMALS", value_parser = values::scale)]
+    scale: Option<Scale>,
+    /// How long to wait for another process's transaction, in milliseconds.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_BUSY_TIMEOUT_MS", value_name = "MS", default_value_t = 5_000,
+        value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    busy_timeout_ms: u64,
+    /// The most pages of 4 KiB that the ledger's file may have.
+    #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_MAX_PAGES", value_name = "PAGES", hide = true)]
+    max_pages: Option<u32>,
+}
+
+/// An open ledger.
+#[derive(Debug, Clone)]
+pub(super) struct Session {
+    pub(super) store: SqliteStore,
+    pub(super) ledger: Ledger,
+    pub(super) zone: Zone,
+    pub(super) scale: Scale,
+}
+
+impl Global {
+    /// Opens the ledger, or creates it.
+    pub(super) async fn open(&self) -> anyhow::Result<Session> {
+        let path = self.path()?;
+        let policies = match &self.config {
+            Some(file) => config::read(file)?,
+            None => Policies::default(),
+        };
+        let store = SqliteStore::open(Options {
+            zone: self.zone,
+            scale: self.scale,
+            clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+            busy_timeout: Duration::from_millis(self.busy_timeout_ms),
+            max_pages: self.max_pages,
+            ..Options::at(path)
+        })
+        .await?;
+        let (zone, scale) = (store.identity().zone, store.identity().scale);
+        let ledger = Ledger::new(Arc::new(store.clone()), policies);
+        Ok(Session {
+            store,
+            ledger,
+            zone,
+            scale,
+        })
+    }
+
+    /// The ledger's file.
+    pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
+        let path = sqlite_path(&self.store)?;
+        if self.db.as_ref().is_some_and(|url| !url.is_empty()) {
+            return Err(usage(
+                "--db (RECOUP_DB) is for a log in KurrentDB; an SQL store keeps everything in itself",
+            ));
+        }
+        Ok(path)
+    }
+}
+
+fn sqlite_path(url: &str) -> anyhow::Result<PathBuf> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "sqlite" => {}
+        "postgres" | "postgresql" | "kurrentdb" | "kurrentdb+discover" | "esdb"
+        | "esdb+discover" => {
+            return Err(usage(format!(
+                "--store {scheme}: is not built into this version, which knows sqlite:PATH only"
+            )));
+        }
+        _ if url.is_empty() => {
+            return Err(usage(
+                "--store (RECOUP_STORE) is empty: it is written sqlite:PATH",
+            ));
+        }
+        // Not the whole of it: a URL may hold a password.
+        "" => {
+            return Err(usage(format!(
+                "--store {url:?} is no store: it is written sqlite:PATH"
+            )));
+        }
+        _ => {
+            return Err(usage(format!(
+                "--store {scheme}: is no store: it is written sqlite:PATH"
+            )));
+        }
+    }
+    let path = url.trim_start_matches("sqlite:");
+    // The form with slashes that other programs use: sqlite:///absolute, sqlite://relative.
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path.starts_with(':') {
+        return Err(usage(format!(
+            "--store {url:?} names no file: a ledger is kept in one"
+        )));
+    }
+    if path.contains(['?', '\0']) {
+        return Err(usage(format!(
+            "--store {url:?}: nothing may follow the path"
+        )));
+    }
+    Ok(PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_by_its_url() {
+        let paths = [
+            ("sqlite:a/b.db", "a/b.db"),
+            ("sqlite:/a/b.db", "/a/b.db"),
+            ("sqlite:///a/b.db", "/a/b.db"),
+            ("sqlite://b.db", "b.db"),
+            ("sqlite:ü b:c.db", "ü b:c.db"),
+        ];
+        for (url, path) in paths {
+            assert_eq!(sqlite_path(url).expect(url), PathBuf::from(path));
+        }
+        let refused = [
+            ("postgres://u@h/d", "not built into this version"),
+            ("kurrentdb://h:2113", "not built into this version"),
+            ("esdb+discover://h", "not built into this version"),
+            ("", "is empty"),
+            ("recoup.db", "it is written sqlite:PATH"),
+            ("mysql://h", "it is written sqlite:PATH"),
+            ("sqlite:", "names no file"),
+            ("sqlite::memory:", "names no file"),
+            ("sqlite:a.db?mode=ro", "nothing may follow"),
+        ];
+        for (url, why) in refused {
+            let error = sqlite_path(url).expect_err(url).to_string();
+            assert!(error.contains(why), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! `recoup demo`: three simulated days of a credit ledger, on real or generated input, with everything going wrong that can.
+//!
+//! A fresh embedded ledger on an injected clock. `trace` gives the requests, `plan` and `faults` decide what befalls each, `drive`
+//! sends the `signals` from several tasks at once, `report` reads everything back, `show` prints it. Beside the ledger the demo keeps
+//! a reckoning of its own (`expect`), from acknowledged answers alone, and compares.
+//!
+//! What is real: the requests of a trace, their token counts and the order and rhythm of their arrival. Made up, and said so on
+//! the page: time, accounts, prices, grants, caps, and every fault. The same input gives the same balances in every run; what
+//! depends on which of two racing tasks came first does not, and the page says which figures those are.
+//!
+//! Nothing outside the ledger's folder is written, and a kept folder must be empty to begin with.
+
+mod drive;
+mod expect;
+mod facts;
+mod faults;
+mod paper;
+mod plan;
+mod random;
+mod report;
+mod show;
+mod signals;
+mod trace;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use recoup::store::sqlite::{self, SqliteStore};
+use recoup::{EventStore, Ledger, ManualClock, Policies, Scale, Timestamp, Zone};
+use recoup_projections::Projections;
+
+use self::drive::{Drive, Driven, WORKERS};
+use self::facts::{Facts, Input, Simulated};
+use self::paper::Paper;
+use self::plan::{DAY_S, DAYS, END_S, Plan, WorkKind};
+use self::report::Reader;
+use self::trace::{CITATION, GENERATED_ROWS, Source, Trace};
+
+/// Which faults, copies and orders are drawn.
+const SEED: u64 = 2023;
+
+/// When the first simulated day begins: three days of which the last begins a month, so that refunds and reclaims fall into another
+/// one than their charge.
+const BEGIN: &str = "2023-11-29T00:00:00Z";
+
+/// The ledger's file in its folder.
+const FILE: &str = "recoup.db";
+
+/// What a demo is to do.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The trace to use; without it one is generated.
+    pub trace: Option<PathBuf>,
+    /// The folder to keep the ledger in: absent or empty. Without it the ledger is made in a temporary one, and removed.
+    pub keep: Option<PathBuf>,
+    /// Whether to print one JSON document instead of the page.
+    pub json: bool,
+}
+
+/// What a demo proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "violations are an exit code of their own"]
+pub enum Verdict {
+    /// The audit found nothing, and the ledger shows what the demo reckoned.
+    Clean,
+    /// The audit found violations, or the ledger shows something else than the demo reckoned.
+    Violations,
+}
+
+impl Verdict {
+    /// Whether nothing was found.
+    #[must_use]
+    pub const fn is_clean(self) -> bool {
+        matches!(self, Self::Clean)
+    }
+}
+
+/// Runs the demo and prints what it shows to stdout.
+pub async fn run(options: Options) -> anyhow::Result<Verdict> {
+    let trace = match &options.trace {
+        Some(path) => Trace::read(path)?,
+        None => Trace::generate(GENERATED_ROWS, SEED),
+    };
+    let folder = Folder::open(options.keep)?;
+    let facts = live(&trace, &folder).await?;
+    let mut stdout = std::io::stdout().lock();
+    if options.json {
+        serde_json::to_writer(&mut stdout, &facts)?;
+        writeln!(stdout)?;
+    } else {
+        let mut paper = Paper::for_stdout();
+        show::page(&mut paper, &facts, &program());
+        stdout.write_all(paper.text.as_bytes())?;
+    }
+    stdout.flush()?;
+    Ok(if facts.is_clean() {
+        Verdict::Clean
+    } else {
+        Verdict::Violations
+    })
+}
+
+/// What the user typed to come here, for the commands that are proposed; the bare name where that would be long.
+fn program() -> String {
+    let typed = std::env::args()
+        .next()
+        .filter(|typed| typed.chars().count() <= 40);
+    typed.unwrap_or_else(|| "recoup".to_owned())
+}
+
+/// Where the ledger is.
+struct Folder {
+    path: PathBuf,
+    /// Removes the folder when dropped.
+    temporary: Option<tempfile::TempDir>,
+}
+
+impl Folder {
+    fn open(keep: Option<PathBuf>) -> anyhow::Result<Self> {
+        match keep {
+            None => {
+                let temporary = tempfile::Builder::new().prefix("recoup-demo-").tempdir();
+                let temporary = temporary.context("no temporary folder can be made")?;
+                Ok(Self {
+                    path: temporary.path().to_owned(),
+                    temporary: Some(temporary),
+                })
+            }
+            Some(path) => {
+                make_empty(&path)?;
+                Ok(Self {
+                    path,
+                    temporary: None,
+                })
+            }
+        }
+    }
+}
+
+/// Makes the folder, or finds it empty: a demo never writes into what is there.
+fn make_empty(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    match fs::read_dir(path) {
+        Ok(mut content) => match content.next() {
+            None => Ok(()),
+            Some(_) => bail!(
+                "{shown} is not empty: a demo begins with a fresh ledger, give it an empty or a new folder"
+            ),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            fs::create_dir_all(path).with_context(|| format!("{shown} cannot be made"))
+        }
+        Err(error) => {
+            Err(error).with_context(|| format!("{shown} cannot be used as the ledger's folder"))
+        }
+    }
+}
+
+/// Lives through the days in a fresh ledger, and reads back what there is to show.
+async fn live(trace: &Trace, folder: &Folder) -> anyhow::Result<Facts> {
+    let begun = Instant::now();
+    let plan = Plan::of(trace, SEED)?;
+    let begin = Timestamp::parse(BEGIN)?;
+    let clock = ManualClock::starting_at(begin);
+    let store = SqliteStore::open(sqlite::Options {
+        zone: Some(Zone::UTC),
+        scale: Some(Scale::new(2)?),
+        clock: Arc::new(clock.clone()),
+        ..sqlite::Options::at(folder.path.join(FILE))
+    })
+    .await?;
+    let policies = [WorkKind::Completion, WorkKind::Batch]
+        .into_iter()
+        .fold(Policies::default(), |policies, kind| {
+            policies.with(kind.kind(), kind.policy())
+        });
+    let ledger = Ledger::new(Arc::new(store.clone()), policies);
+    let projections = Projections::open(store.clone()).await?;
+    let drive = Drive::new(
+        ledger.clone(),
+        projections.clone(),
+        (clock, begin),
+        (&plan, SEED),
+    );
+    let driven = drive.run(END_S).await?;
+    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let events = store.head().await?.get();
+    let simulated = simulated(begin, events, took_ms);
+    let reader = Reader {
+        store,
+        ledger,
+        projections,
+    };
+    let kept = match folder.temporary {
+        Some(_) => None,
+        None => Some(folder.path.join(FILE).display().to_string()),
+    };
+    read_back(&reader, (trace, &plan), &driven, simulated, kept).await
+}
+
+fn simulated(begin: Timestamp, events: i64, took_ms: u64) -> Simulated {
+    let last = begin.after(std::time::Duration::from_secs(u64::from(
+        (DAYS - 1) * DAY_S,
+    )));
+    Simulated {
+        clock: "injected",
+        zone: Zone::UTC.name(),
+        first_day: Zone::UTC.day_of(begin).to_string(),
+        last_day: Zone::UTC.day_of(last).to_string(),
+        seed: SEED,
+        tasks: WORKERS,
+        events,
+        took_ms,
+    }
+}
+
+async fn read_back(
+    reader: &Reader,
+    (trace, plan): (&Trace, &Plan),
+    driven: &Driven,
+    simulated: Simulated,
+    kept: Option<String>,
+) -> anyhow::Result<Facts> {
+    let accounts = reader.accounts().await?;
+    let jobs = reader.jobs().await?;
+    let (statement, life) = match jobs.told() {
+        Some(told) => (
+            Some(reader.statement(told).await?),
+            Some(reader.life(&told.job).await?),
+        ),
+        None => (None, None),
+    };
+    let is_race = |(index, job): &(usize, &plan::JobPlan)| {
+        job.is_race && driven.expectation.is_charged(*index)
+    };
+    let races = plan.jobs.iter().enumerate().filter(is_race).count() as u64;
+    let comparison = report::compare(&driven.expectation.expected(plan), &accounts, &jobs);
+    let balances = report::balances(&accounts, &jobs);
+    Ok(Facts {
+        simulated,
+        input: input(trace, plan),
+        scale: reader.store.identity().scale,
+        answers: report::answers(driven),
+        refused: reader.refused(driven),
+        jobs: jobs.groups,
+        balances,
+        usage: reader.usage(&accounts).await?,
+        statement,
+        life,
+        contradictions: reader.contradictions().await?,
+        audit: reader.audit().await?,
+        comparison,
+        races,
+        kept,
+    })
+}
+
+fn input(trace: &Trace, plan: &Plan) -> Input {
+    // A span of nanoseconds below 2^53 is exact as a float, and this one is for people.
+    let span_s = trace.span_ns() as f64 / 1e9;
+    let window = plan::ARRIVALS_S.end - plan::ARRIVALS_S.start;
+    let (source, is_cited) = match &trace.source {
+        Source::File { path, is_cited } => {
+            let name = path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            (
+                name.unwrap_or_else(|| path.display().to_string()),
+                *is_cited,
+            )
+        }
+        Source::Generated => ("generated with the source's percentiles".to_owned(), true),
+    };
+    Input {
+        source,
+        is_cited,
+        citation: CITATION,
+        requests: trace.requests.len(),
+        jobs: plan.jobs.len(),
+        free_requests: plan.free_requests,
+        span_s,
+        simulated_span_s: f64::from(window),
+        stretched: if span_s > 0.0 {
+            f64::from(window) / span_s
+        } else {
+            0.0
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn facts(rows: usize) -> Facts {
+        let folder = Folder::open(None).expect("a temporary folder can be made");
+        let trace = Trace::generate(rows, SEED);
+        live(&trace, &folder)
+            .await
+            .expect("the days can be lived through")
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_demo_ends_clean_and_as_it_was_reckoned() {
+        let facts = facts(300).await;
+        assert_eq!(facts.audit.findings, [] as [String; 0]);
+        assert!(facts.audit.checks.iter().all(|check| check.violations == 0));
+        assert!(facts.comparison.is_equal(), "{:?}", facts.comparison);
+        assert!(facts.is_clean());
+        let found = facts.comparison.found;
+        assert!(
+            found.jobs.reclaims > 0 && found.jobs.refunds > found.jobs.reclaims,
+            "{found:?}"
+        );
+        assert_eq!(found.balance, facts.balances.total.figures.balance);
+        let charged: i64 = facts.usage.iter().map(|row| row.jobs).sum();
+        assert_eq!(charged.unsigned_abs(), found.jobs.charges);
+        assert_eq!(
+            facts.refused.len(),
+            2,
+            "credit and caps both run out: {:?}",
+            facts.refused
+        );
+        assert!(facts.contradictions.count > 0);
+        let life = facts.life.as_ref().expect("somebody recovered late");
+        assert_eq!((life.money.as_str(), life.net), ("reclaimed", -life.cost));
+
+        let mut paper = Paper::default();
+        show::page(&mut paper, &facts, "recoup");
+        for line in paper.text.lines() {
+            assert!(
+                line.chars().count() <= 100 && line == line.trim_end(),
+                "{line:?}"
+            );
+        }
+        serde_json::to_string(&facts).expect("facts are JSON");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_same_input_ends_with_the_same_balances() {
+        let (one, other) = (facts(150).await, facts(150).await);
+        let balances =
+            |facts: &Facts| serde_json::to_value(&facts.balances).expect("facts are JSON");
+        assert_eq!(balances(&one), balances(&other));
+    }
+
+    #[test]
+    fn a_folder_with_something_in_it_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let new = folder.path().join("a/b");
+        assert!(
+            Folder::open(Some(new.clone())).is_ok(),
+            "a new folder is made"
+        );
+        assert!(
+            Folder::open(Some(new.clone())).is_ok(),
+            "an empty one is used"
+        );
+        fs::write(new.join("notes.txt"), "mine").expect("a temporary folder can be written to");
+        for path in [new.clone(), new.join("notes.txt")] {
+            assert!(Folder::open(Some(path)).is_err());
+        }
+        assert_eq!(fs::read_dir(new).expect("it is there").count(), 1);
+    }
+}

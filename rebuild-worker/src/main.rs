@@ -1,0 +1,16 @@
+//! The binary `recoup`. The only place that installs a tracing subscriber: logs go to stderr, `RUST_LOG` chooses, warnings by default.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    recoup_rebuild_worker::cli::main(std::env::args_os().collect())
+}
