@@ -294,12 +294,12 @@ impl Ledger {
     /// Appends; where the outcome stays unknown, repeats the identical append and compares what is stored.
     async fn settle(&self, append: Append) -> Result<Settled, LedgerError> {
         let answer = self.store.append(append.clone()).await;
-        self.settle_answer(append, answer).await
+        self.settle_answer(&append, answer).await
     }
 
     async fn settle_answer(
         &self,
-        append: Append,
+        append: &Append,
         answer: Result<Appended, StoreError>,
     ) -> Result<Settled, LedgerError> {
         let mut cause = match answer {
@@ -316,7 +316,7 @@ impl Ledger {
                 Ok(Appended::Committed { posted_at, .. }) => {
                     return Ok(Settled::Committed(posted_at));
                 }
-                Ok(Appended::Conflict { .. }) => match self.stored(&append).await {
+                Ok(Appended::Conflict { .. }) => match self.stored(append).await {
                     Ok(Some(posted_at)) => return Ok(Settled::Committed(posted_at)),
                     Ok(None) => return Ok(Settled::Conflict),
                     Err(error) => cause = error.to_string(),
@@ -328,7 +328,7 @@ impl Ledger {
             }
         }
         Err(LedgerError::OutcomeUnknown {
-            stream: append.stream,
+            stream: append.stream.clone(),
             cause,
         })
     }

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::codec::{Stream, StreamName};
 use crate::ids::{CommandId, JobId};
 use crate::job::{Decision, Job, JobCommand, JobEvent, decide};
-use crate::store::{Append, Expected, Revision};
+use crate::store::{Append, Expected, Revision, StoreError};
 
 type Answer = Result<Outcome, LedgerError>;
 
@@ -66,16 +66,23 @@ impl Ledger {
                 }
             }
         }
-        let mut answers = self.append_members(members, commands.len()).await;
-        for (index, (id, command)) in commands.into_iter().enumerate() {
-            if answers[index].is_none() {
-                answers[index] = Some(self.execute(id, command).await);
+        let first_pass = self.append_members(members, commands.len()).await;
+        let mut failed: HashMap<StreamName, LedgerError> = HashMap::new();
+        let mut answers = Vec::with_capacity(commands.len());
+        for ((id, command), answer) in commands.into_iter().zip(first_pass) {
+            let name = command.stream().name();
+            let answer = match (answer, failed.get(&name)) {
+                (Some(answer), _) => answer,
+                // Not "no such job" because its charge found the disk full: nobody knows yet.
+                (None, Some(error)) => Err(behind(error)),
+                (None, None) => self.execute(id, command).await,
+            };
+            if let Err(error) = &answer {
+                failed.entry(name).or_insert_with(|| error.clone());
             }
+            answers.push(answer);
         }
         answers
-            .into_iter()
-            .map(|answer| answer.expect("every command was answered by one of the two passes"))
-            .collect()
     }
 
     /// The states that the batch begins with: cached, guessed for a charge, else read in one go.
@@ -189,7 +196,7 @@ impl Ledger {
             if broken.contains(&name) {
                 continue;
             }
-            let settled = self.settle_answer(member.append.clone(), result).await;
+            let settled = self.settle_answer(&member.append, result).await;
             let answer = match settled {
                 Ok(Settled::Committed(posted_at)) => {
                     self.advance_recent(&member, posted_at);
@@ -231,6 +238,20 @@ impl Ledger {
         }
         if let Ok(state) = load::advance(&before, name, events, posted_at, &member.id) {
             self.remember(name.clone(), state);
+        }
+    }
+}
+
+/// The answer to a command behind one of its stream that has none: it was not tried.
+fn behind(error: &LedgerError) -> LedgerError {
+    match error {
+        LedgerError::OutcomeUnknown { stream, cause } => {
+            let cause =
+                format!("the outcome of an earlier command on {stream} is unknown: {cause}");
+            LedgerError::Store(StoreError::Unavailable { cause })
+        }
+        LedgerError::Store(_) | LedgerError::StreamTooNew { .. } | LedgerError::Corrupt { .. } => {
+            error.clone()
         }
     }
 }

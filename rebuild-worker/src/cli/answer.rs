@@ -52,6 +52,12 @@ impl Answer {
         self.exit
     }
 
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> (Exit, &Value, &str) {
+        let body = self.body.as_ref().expect("it was not printed by its verb");
+        (self.exit, &body.document, &body.text)
+    }
+
     /// Prints the document.
     pub(super) fn print_document(&self) {
         self.print(true);

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 
 pub(super) async fn run(global: &Global) -> anyhow::Result<Answer> {
     let session = global.open().await?;
-    bring_forward(&session).await?;
+    bring_forward(&session).await;
     let audit = audit(&session.store).await?;
     let exit = if audit.violations == 0 {
         Exit::Done
@@ -24,9 +24,12 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Answer> {
     Ok(Answer::new(exit, document(&session, &audit), text(&audit)))
 }
 
-async fn bring_forward(session: &Session) -> anyhow::Result<()> {
-    let projections = Projections::open(session.store.clone()).await?;
-    match projections.catch_up().await {
+async fn bring_forward(session: &Session) {
+    let brought = match Projections::open(session.store.clone()).await {
+        Ok(projections) => projections.catch_up().await,
+        Err(error) => Err(error),
+    };
+    match brought {
         Ok(progress) => {
             for (projection, halt) in progress.halted() {
                 complain(&format!(
@@ -40,7 +43,6 @@ async fn bring_forward(session: &Session) -> anyhow::Result<()> {
             "warning: projections are compared where they stand: {error}"
         )),
     }
-    Ok(())
 }
 
 fn document(session: &Session, audit: &Audit) -> Value {

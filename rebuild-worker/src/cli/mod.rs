@@ -1,10 +1,10 @@
 //! The command line: one file per verb, one answer per run.
 //!
-//! A verb gives an [`Answer`]: an exit code, a JSON document and the same as text. It is printed here and nowhere else, so that with
+//! A verb gives an `Answer`: an exit code, a JSON document and the same as text. It is printed here and nowhere else, so that with
 //! `--json` stdout holds exactly one document, whatever happens: an answer, a rejection, an error, wrong usage. Data goes to
 //! stdout; progress, logs, warnings and errors to stderr.
 //!
-//! Verbs that read projections bring them to the head first ([`fresh`]), so that nobody has to know what a projector is.
+//! Verbs that read projections bring them to the head first (`fresh`), so that nobody has to know what a projector is.
 
 mod account;
 mod answer;

@@ -195,3 +195,46 @@ fn numbers(rejection: &Rejection) -> Map<String, Value> {
         _ => Map::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use recoup::codec::StreamName;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_outcome_is_exit_code_5_and_says_which_id_to_repeat() {
+        let scale = Scale::new(2).expect("valid");
+        let id = CommandId::new("c-1").expect("valid");
+        let given = Given::new(vec![("job", "j".to_owned())], Some(id));
+        let error = LedgerError::OutcomeUnknown {
+            stream: StreamName::from_stored("job-j"),
+            cause: "the connection was lost".to_owned(),
+        };
+        let answer = given
+            .answer(scale, Err(error))
+            .expect("an answer, not an error");
+        let (exit, document, text) = answer.parts();
+        assert_eq!(exit, Exit::Unknown);
+        assert_eq!(
+            (&document["outcome"], &document["command_id"]),
+            (&json!("unknown"), &json!("c-1"))
+        );
+        assert!(text.ends_with("--command-id c-1"), "{text}");
+    }
+
+    #[test]
+    fn amounts_of_a_rejection_are_shown_with_the_scale() {
+        let rejection = Rejection::InsufficientCredit {
+            available: 5,
+            needed: 1234,
+            floor: -100,
+        };
+        let scale = Scale::new(2).expect("valid");
+        assert_eq!(
+            explain(&rejection, scale),
+            "insufficient credit: 0.05 available, 12.34 needed, floor -1.00"
+        );
+        assert_eq!(numbers(&rejection)["needed"], 1234);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::sandbox::Sandbox;
 
@@ -22,24 +22,60 @@ fn price(cost: &str, line: &str) -> String {
     )
 }
 
+/// Imports each line into a ledger that takes any charge: each is refused, with its cause, and nothing of it is applied.
+#[track_caller]
+fn refused<L: AsRef<str>>(cases: &[(L, &str)]) {
+    let sandbox = Sandbox::new();
+    sandbox
+        .line("account limit --account a --floor none")
+        .ended(0);
+    let before = sandbox.line("account show a").ended(0).document();
+    for (line, cause) in cases {
+        let report = sandbox.import(line.as_ref()).ended(1).document();
+        assert_eq!(
+            (&report["lines"], &report["error"]["line"]),
+            (&json!(0), &json!(1)),
+            "{report}"
+        );
+        let told = report["error"]["cause"].as_str().expect("a text");
+        assert!(told.contains(cause), "{cause:?} in {told:?}");
+        assert!(told.len() < 500, "{told}");
+    }
+    let after = sandbox.line("account show a").ended(0).document();
+    assert_eq!(after, before, "nothing of any line was applied");
+}
+
 #[test]
-fn a_line_that_cannot_be_read_is_named_with_its_cause() {
-    let long_id = "x".repeat(300);
-    let long_line = format!("{}{}", " ".repeat(1 << 20), CHARGE);
-    let cases: Vec<(String, &str)> = vec![
-        ("{".to_owned(), "EOF"),
-        ("nonsense".to_owned(), "column 2: expected ident"),
-        ("[\"charge\"]".to_owned(), "expected an object"),
-        ("null".to_owned(), "expected an object"),
-        (format!("{CHARGE}{CHARGE}"), "trailing characters"),
-        (r#"{"job":"j"}"#.to_owned(), "op is missing"),
-        (r#"{"op":"refund","job":"j"}"#.to_owned(), "unknown op \"refund\""),
-        (r#"{"op":7}"#.to_owned(), "expected a string"),
+fn a_line_of_another_shape_is_refused() {
+    let twice = format!("{CHARGE}{CHARGE}");
+    let long = format!("{}{CHARGE}", " ".repeat(1 << 20));
+    refused(&[
+        ("{", "EOF"),
+        ("nonsense", "column 2: expected ident"),
+        ("[\"charge\"]", "expected an object"),
+        ("null", "expected an object"),
+        (&twice, "trailing characters"),
+        (&long, "more than 1048576 bytes"),
+        (r#"{"job":"j"}"#, "op is missing"),
+        (r#"{"op":"refund","job":"j"}"#, "unknown op \"refund\""),
+        (r#"{"op":7}"#, "expected a string"),
+        (r#"{"recoup_log":1,"zone":"UTC"}"#, "the export of a log"),
+        (r#"{"op":"fail","job":"j"}"#, "missing field `attempt`"),
+    ]);
+    let at = r#","at":"2026-11-29T10:00:00Z"}"#;
+    refused(&[
         (charge("}", r#","colour":"red"}"#), "unknown field `colour`"),
         (charge("}", r#","job":"j2"}"#), "duplicate field `job`"),
         (charge("}", r#","op":"charge"}"#), "duplicate field `op`"),
         (charge(r#""account":"a","#, ""), "missing field `account`"),
-        (charge("}", r#","at":"2026-11-29T10:00:00Z"}"#), "at needs --backfill"),
+        (charge("}", at), "at needs --backfill"),
+    ]);
+}
+
+#[test]
+fn an_id_outside_its_type_is_refused() {
+    let long = format!("\"{}\"", "x".repeat(300));
+    refused(&[
         (charge("\"j\"", "\"\""), "job id is empty"),
         (charge("\"j\"", "\" j\""), "white space"),
         (charge("\"j\"", "\"a\\u0007b\""), "control character U+0007"),
@@ -47,53 +83,92 @@ fn a_line_that_cannot_be_read_is_named_with_its_cause() {
         (charge("\"j\"", "\"a\tb\""), "control character"),
         (charge("\"j\"", "\"\\ud800\\u0041\""), "surrogate"),
         (charge("\"j\"", "7"), "expected job id"),
-        (charge("\"j\"", &format!("\"{long_id}\"")), "job id has 300 bytes"),
-        (charge("\"a\"", &format!("\"{long_id}\"")), "account id has 300 bytes"),
+        (charge("\"j\"", &long), "job id has 300 bytes"),
+        (charge("\"a\"", &long), "account id has 300 bytes"),
+    ]);
+}
+
+#[test]
+fn an_amount_outside_its_type_is_refused() {
+    let too_large = "1000000000000001";
+    refused(&[
         (charge("40", "-40"), "cost: amount -40 is not positive"),
         (charge("40", "0"), "cost: amount 0 is not positive"),
-        (charge("40", "1000000000000001"), "cost: amount 1000000000000001 is larger"),
+        (charge("40", too_large), "cost: amount 1000000000000001 is"),
         (charge("40", "9223372036854775808"), "9223372036854775808"),
         (charge("40", "1e30"), "floating point"),
         (charge("40", "40.0"), "floating point"),
         (charge("40", "\"40\""), "string"),
-        (charge("}", r#","policy":"both"}"#), "unknown variant `both`"),
-        (price("41", r#"{"unit":"u","quantity":2,"unit_price":20,"per":1}"#), "multiplies out to 40, but the cost is 41"),
+    ]);
+    refused(&[
+        (
+            r#"{"op":"grant","account":"a","grant":"g","amount":0}"#,
+            "amount: amount 0 is not",
+        ),
+        (
+            r#"{"op":"adjust","account":"a","adjustment":"x","amount":0,"reason":"r"}"#,
+            "amount is zero",
+        ),
+        (
+            r#"{"op":"limit","account":"a","monthly_cap":-1}"#,
+            "monthly cap -1",
+        ),
+        (
+            r#"{"op":"limit","account":"a","floor":9000000000000000000}"#,
+            "floor 9000000000000000000",
+        ),
+    ]);
+}
+
+#[test]
+fn a_price_that_does_not_come_to_the_cost_is_refused() {
+    let line = |quantity: i64, per: i64| {
+        format!(r#"{{"unit":"u","quantity":{quantity},"unit_price":20,"per":{per}}}"#)
+    };
+    let more = line(2, 1).replace('}', r#","x":1}"#);
+    refused(&[
+        (
+            price("41", &line(2, 1)),
+            "multiplies out to 40, but the cost is 41",
+        ),
         (price("40", ""), "price has 0 lines"),
-        (price("40", r#"{"unit":"u","quantity":-2,"unit_price":20,"per":1}"#), "quantity -2"),
-        (price("40", r#"{"unit":"u","quantity":2,"unit_price":20,"per":0}"#), "per 0"),
+        (price("40", &line(-2, 1)), "quantity -2"),
+        (price("40", &line(2, 0)), "per 0"),
         (price("40", r#"["u",2,20,1]"#), "expected an object"),
-        (price("40", r#"{"unit":"u","quantity":2,"unit_price":20,"per":1,"x":1}"#), "unknown field `x`"),
+        (price("40", &more), "unknown field `x`"),
+    ]);
+}
+
+#[test]
+fn another_value_outside_its_type_is_refused() {
+    let reason = json!({"op": "fail", "job": "j", "attempt": 1, "reason": "r".repeat(501)});
+    let result = json!({"op": "succeed", "job": "j", "attempt": 1, "result": "r".repeat(2049)});
+    let class = r#"{"op":"fail","job":"j","attempt":1,"class":"maybe"}"#;
+    let no_reason = r#"{"op":"adjust","account":"a","adjustment":"x","amount":1,"reason":""}"#;
+    refused(&[
+        (
+            charge("}", r#","policy":"both"}"#),
+            "unknown variant `both`",
+        ),
         (r#"{"op":"fail","job":"j","attempt":-1}"#.to_owned(), "-1"),
-        (r#"{"op":"fail","job":"j"}"#.to_owned(), "missing field `attempt`"),
-        (r#"{"op":"fail","job":"j","attempt":1,"class":"maybe"}"#.to_owned(), "unknown variant `maybe`"),
-        (json!({"op": "fail", "job": "j", "attempt": 1, "reason": "r".repeat(501)}).to_string(), "reason has 501 bytes"),
-        (json!({"op": "succeed", "job": "j", "attempt": 1, "result": "r".repeat(2049)}).to_string(), "result has 2049 bytes"),
-        (r#"{"op":"grant","account":"a","grant":"g","amount":0}"#.to_owned(), "amount: amount 0 is not positive"),
-        (r#"{"op":"adjust","account":"a","adjustment":"x","amount":0,"reason":"r"}"#.to_owned(), "amount is zero"),
-        (r#"{"op":"adjust","account":"a","adjustment":"x","amount":1,"reason":""}"#.to_owned(), "reason is empty"),
-        (r#"{"op":"limit","account":"a","monthly_cap":-1}"#.to_owned(), "monthly cap -1"),
-        (r#"{"op":"limit","account":"a","floor":9000000000000000000}"#.to_owned(), "floor 9000000000000000000"),
-        (r#"{"recoup_log":1,"zone":"UTC","scale":0}"#.to_owned(), "the export of a log"),
-        (long_line, "more than 1048576 bytes"),
-    ];
-    let sandbox = Sandbox::new();
-    sandbox.line("account limit --account a --floor none").ended(0);
-    let before = sandbox.line("account show a").ended(0).document();
-    for (line, cause) in &cases {
-        let report = sandbox.import(line).ended(1).document();
-        assert_eq!((&report["lines"], &report["error"]["line"]), (&json!(0), &json!(1)), "{report}");
-        let told = report["error"]["cause"].as_str().expect("a text");
-        assert!(told.contains(cause), "{cause:?} in {told:?}");
-        assert!(told.len() < 500, "{told}");
-    }
-    assert_eq!(sandbox.line("account show a").ended(0).document(), before, "nothing of any line was applied");
+        (class.to_owned(), "unknown variant `maybe`"),
+        (no_reason.to_owned(), "reason is empty"),
+        (reason.to_string(), "reason has 501 bytes"),
+        (result.to_string(), "result has 2049 bytes"),
+    ]);
 }
 
 #[test]
 fn bytes_that_are_no_text_are_named_by_line() {
     let sandbox = Sandbox::new();
-    let report = sandbox.import(b"\n{\"op\":\"start\",\"job\":\"\xff\"}\n").ended(1).document();
-    assert_eq!(report["error"], json!({ "line": 2, "cause": "byte 22 is no UTF-8" }));
+    let report = sandbox
+        .import(b"\n{\"op\":\"start\",\"job\":\"\xff\"}\n")
+        .ended(1)
+        .document();
+    assert_eq!(
+        report["error"],
+        json!({ "line": 2, "cause": "byte 22 is no UTF-8" })
+    );
     let utf16: Vec<u8> = CHARGE.encode_utf16().flat_map(u16::to_le_bytes).collect();
     sandbox.import([&b"\xff\xfe"[..], &utf16].concat()).ended(1);
 }
@@ -103,7 +178,12 @@ fn a_file_that_cannot_be_read_is_named() {
     let sandbox = Sandbox::new();
     for file in ["absent.jsonl", "."] {
         let told = sandbox.run(&["import", file]).ended(1).document();
-        assert!(told["error"].as_str().is_some_and(|error| error.contains(file)), "{told}");
+        assert!(
+            told["error"]
+                .as_str()
+                .is_some_and(|error| error.contains(file)),
+            "{told}"
+        );
     }
     assert!(!sandbox.ledger().exists());
 }
@@ -113,21 +193,40 @@ fn arguments_are_checked_like_lines() {
     let sandbox = Sandbox::new();
     let long_id = "x".repeat(300);
     let charge = |job: &str, cost: &str, price: &str| {
-        let mut args = vec!["job", "charge", "--account", "a", "--kind", "k", "--job", job, "--cost", cost];
+        let mut args = vec![
+            "job",
+            "charge",
+            "--account",
+            "a",
+            "--kind",
+            "k",
+            "--job",
+            job,
+            "--cost",
+            cost,
+        ];
         if !price.is_empty() {
             args.extend(["--price", price]);
         }
-        sandbox.run(&args).ended(2).document()["error"].as_str().expect("a text").to_owned()
+        sandbox.run(&args).ended(2).document()["error"]
+            .as_str()
+            .expect("a text")
+            .to_owned()
     };
     let price = |quantity: i64| {
-        format!(r#"{{"list":"l","rounding":"up","lines":[{{"unit":"u","quantity":{quantity},"unit_price":20,"per":1}}]}}"#)
+        format!(
+            r#"{{"list":"l","rounding":"up","lines":[{{"unit":"u","quantity":{quantity},"unit_price":20,"per":1}}]}}"#
+        )
     };
     let cases = [
         (charge(&long_id, "40", ""), "job id has 300 bytes"),
         (charge("a\u{1b}[31m", "40", ""), "control character U+001B"),
         (charge("j", "-40", ""), "not positive"),
         (charge("j", "9223372036854775808", ""), "64 bits"),
-        (charge("j", "40", &price(3)), "multiplies out to 60, but the cost is 40"),
+        (
+            charge("j", "40", &price(3)),
+            "multiplies out to 60, but the cost is 40",
+        ),
         (charge("j", "40", &price(-2)), "quantity -2"),
         (charge("j", "40", "{}"), "missing field `list`"),
     ];
@@ -135,8 +234,19 @@ fn arguments_are_checked_like_lines() {
         assert!(told.contains(expected), "{expected:?} in {told:?}");
     }
     let good = price(2);
-    sandbox.line("account limit --account a --floor none").ended(0);
-    let args = ["job", "charge", "--account=a", "--kind=k", "--job=j", "--cost=40", "--price", &good];
+    sandbox
+        .line("account limit --account a --floor none")
+        .ended(0);
+    let args = [
+        "job",
+        "charge",
+        "--account=a",
+        "--kind=k",
+        "--job=j",
+        "--cost=40",
+        "--price",
+        &good,
+    ];
     sandbox.run(&args).ended(0);
 }
 
@@ -146,26 +256,55 @@ fn a_database_of_another_kind_is_refused_and_left_alone() {
     sandbox.write("text.db", "this is no database, and long enough to have a header of a hundred bytes if it were one: so there it is");
     sandbox.write("short.db", "x");
     let other = rusqlite::Connection::open(sandbox.path("other.db")).expect("created");
-    other.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);").expect("filled");
+    other
+        .execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);")
+        .expect("filled");
     drop(other);
     for name in ["text.db", "short.db", "other.db"] {
         let before = fs::read(sandbox.path(name)).expect("it is there");
-        let told = sandbox.line(&format!("--store sqlite:{name} audit")).ended(1).says("code", "foreign");
-        assert!(told["error"].as_str().is_some_and(|error| error.contains(name)), "{told}");
-        assert_eq!(fs::read(sandbox.path(name)).expect("it is there"), before, "{name}");
+        let told = sandbox
+            .line(&format!("--store sqlite:{name} audit"))
+            .ended(1)
+            .says("code", "foreign");
+        assert!(
+            told["error"]
+                .as_str()
+                .is_some_and(|error| error.contains(name)),
+            "{told}"
+        );
+        assert_eq!(
+            fs::read(sandbox.path(name)).expect("it is there"),
+            before,
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn a_truncated_database_is_refused() {
     let sandbox = Sandbox::new();
-    sandbox.import((0..200).map(|n| format!("{{\"op\":\"grant\",\"account\":\"a\",\"grant\":\"g{n}\",\"amount\":1}}\n")).collect::<String>()).ended(0);
+    sandbox
+        .import(
+            (0..200)
+                .map(|n| {
+                    format!(
+                        "{{\"op\":\"grant\",\"account\":\"a\",\"grant\":\"g{n}\",\"amount\":1}}\n"
+                    )
+                })
+                .collect::<String>(),
+        )
+        .ended(0);
     let database = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
-    database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("copied back");
+    database
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .expect("copied back");
     drop(database);
     let whole = fs::read(sandbox.ledger()).expect("it is there");
     sandbox.write("half.db", &whole[..whole.len() / 2]);
-    sandbox.line("--store sqlite:half.db audit").ended(1).says("code", "damaged");
+    sandbox
+        .line("--store sqlite:half.db audit")
+        .ended(1)
+        .says("code", "damaged");
     sandbox.line("audit").ended(0);
 }
 
@@ -174,9 +313,14 @@ fn a_newer_schema_is_refused() {
     let sandbox = Sandbox::new();
     sandbox.line("audit").ended(0);
     let database = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
-    database.execute("INSERT INTO migrations VALUES ('ledger', 99, 'later')", []).expect("inserted");
+    database
+        .execute("INSERT INTO migrations VALUES ('ledger', 99, 'later')", [])
+        .expect("inserted");
     drop(database);
-    sandbox.line("account show a").ended(1).says("code", "newer_schema");
+    sandbox
+        .line("account show a")
+        .ended(1)
+        .says("code", "newer_schema");
 }
 
 #[test]
@@ -184,36 +328,78 @@ fn a_place_that_cannot_be_written_is_named() {
     let sandbox = Sandbox::new();
     sandbox.write("file", "x");
     for place in ["file/sub/recoup.db", "/proc/recoup/recoup.db", "."] {
-        let told = sandbox.line(&format!("--store sqlite:{place} init")).ended(1).document();
-        assert!(told["error"].as_str().is_some_and(|error| !error.is_empty()), "{told}");
+        let told = sandbox
+            .line(&format!("--store sqlite:{place} init"))
+            .ended(1)
+            .document();
+        assert!(
+            told["error"]
+                .as_str()
+                .is_some_and(|error| !error.is_empty()),
+            "{told}"
+        );
     }
 }
 
 #[test]
 fn another_zone_or_scale_is_refused_whatever_the_verb() {
     let sandbox = Sandbox::new();
-    sandbox.line("init --zone America/New_York --scale 2").ended(0);
-    for verb in ["init", "audit", "account show a", "project --once", "job list"] {
-        sandbox.line(&format!("--zone UTC {verb}")).ended(2).says("code", "zone_differs");
-        sandbox.line(&format!("{verb} --scale 0")).ended(2).says("code", "scale_differs");
-        sandbox.line(&format!("{verb} --zone America/New_York --scale 2")).ended(0);
+    sandbox
+        .line("init --zone America/New_York --scale 2")
+        .ended(0);
+    for verb in [
+        "init",
+        "audit",
+        "account show a",
+        "project --once",
+        "job list",
+    ] {
+        sandbox
+            .line(&format!("--zone UTC {verb}"))
+            .ended(2)
+            .says("code", "zone_differs");
+        sandbox
+            .line(&format!("{verb} --scale 0"))
+            .ended(2)
+            .says("code", "scale_differs");
+        sandbox
+            .line(&format!("{verb} --zone America/New_York --scale 2"))
+            .ended(0);
     }
 }
 
 #[test]
 fn a_full_disk_stops_an_import_which_goes_on_once_there_is_room() {
     let sandbox = Sandbox::new();
-    let lines = (0..6000).map(|n| format!("{{\"op\":\"grant\",\"account\":\"a{n}\",\"grant\":\"g\",\"amount\":1}}\n"));
-    sandbox.write("grants.jsonl", lines.collect::<String>());
-    sandbox.line("init").ended(0);
-    let full = sandbox.line("--max-pages 150 import grants.jsonl").ended(1).document();
+    let lines = (0..4000).map(|n| {
+        format!(
+            "{{\"op\":\"charge\",\"job\":\"j{n}\",\"account\":\"a\",\"cost\":1,\"kind\":\"k\"}}\n\
+            {{\"op\":\"fail\",\"job\":\"j{n}\",\"attempt\":1}}\n"
+        )
+    });
+    sandbox.write("jobs.jsonl", lines.collect::<String>());
+    sandbox
+        .line("account limit --account a --floor none")
+        .ended(0);
+    let full = sandbox
+        .line("--max-pages 300 import jobs.jsonl")
+        .ended(1)
+        .document();
     assert_eq!(full["error"]["code"], "disk_full", "{full}");
     let applied = full["applied"].as_i64().expect("a count");
-    assert!((1..6000).contains(&applied), "{full}");
-    let count = |report: &Value| report["applied"].as_i64().zip(report["already_applied"].as_i64());
-    let audit = sandbox.audited();
-    assert_eq!(audit["position"], applied, "what was told is what is there");
-    let report = sandbox.line("import grants.jsonl").ended(0).document();
-    assert_eq!(count(&report), Some((6000 - applied, applied)));
+    assert!((1..8000).contains(&applied), "{full}");
+    // What stands behind the line that found no room was not carried out, and so not rejected.
+    assert_eq!(
+        (&full["rejected"], &full["error"]["line"]),
+        (&json!(0), &json!(applied + 1))
+    );
+    // A charge is one event, a failure three: what was told is what is there.
+    assert_eq!(sandbox.audited()["position"], 1 + applied * 2);
+    let report = sandbox.line("import jobs.jsonl").ended(0).document();
+    let count = |key: &str| report[key].as_i64().expect("a count");
+    assert_eq!(
+        (count("applied"), count("already_applied")),
+        (8000 - applied, applied)
+    );
     sandbox.audited();
 }

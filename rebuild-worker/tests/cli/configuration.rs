@@ -10,21 +10,38 @@ const POLICIES: &str = "[kind.\"video.render\"]\npolicy = \"claimed\"\ncap = 1\n
 fn a_kinds_policy_is_copied_into_its_jobs() {
     let sandbox = Sandbox::new();
     sandbox.write("recoup.toml", POLICIES);
-    sandbox.line("account limit --account a --floor none").ended(0);
-    let charge = |job: &str, more: &str| format!("job charge --job {job} --account a --kind video.render --cost 5 {more}");
-    sandbox.line(&charge("with", "--config recoup.toml")).ended(0);
+    sandbox
+        .line("account limit --account a --floor none")
+        .ended(0);
+    let charge = |job: &str, more: &str| {
+        format!("job charge --job {job} --account a --kind video.render --cost 5 {more}")
+    };
+    sandbox
+        .line(&charge("with", "--config recoup.toml"))
+        .ended(0);
     sandbox.line(&charge("without", "")).ended(0);
-    sandbox.line(&charge("against", "--config recoup.toml --policy external")).ended(0);
+    sandbox
+        .line(&charge("against", "--config recoup.toml --policy external"))
+        .ended(0);
     let policy = |job: &str| {
         let shown = sandbox.line(&format!("job show {job}")).ended(0).document();
         shown["events"][0]["details"]["policy"].clone()
     };
     let mode = |job: &str| policy(job)["mode"].clone();
-    assert_eq!([mode("with"), mode("without"), mode("against")], [json!("claimed"), json!("external"), json!("external")]);
-    assert_eq!((&policy("with")["cap"], &policy("with")["lease_ms"]), (&json!(1), &json!(120_000)));
+    assert_eq!(
+        [mode("with"), mode("without"), mode("against")],
+        [json!("claimed"), json!("external"), json!("external")]
+    );
+    assert_eq!(
+        (&policy("with")["cap"], &policy("with")["lease_ms"]),
+        (&json!(1), &json!(120_000))
+    );
     // One start is all it gets.
     sandbox.line("job start --job with").ended(0);
-    sandbox.line("job fail --job with --attempt 1").ended(0).says("state", "dead_lettered");
+    sandbox
+        .line("job fail --job with --attempt 1")
+        .ended(0)
+        .says("state", "dead_lettered");
 }
 
 #[test]
@@ -52,13 +69,27 @@ fn a_fault_names_file_line_and_key() {
     ];
     for (text, expected) in faulty {
         sandbox.write("recoup.toml", text);
-        let told = sandbox.line("audit --config recoup.toml").ended(2).document();
+        let told = sandbox
+            .line("audit --config recoup.toml")
+            .ended(2)
+            .document();
         let error = told["error"].as_str().expect("a text");
-        assert!(error.contains("recoup.toml") && error.contains(expected), "{error}");
+        assert!(
+            error.contains("recoup.toml") && error.contains(expected),
+            "{error}"
+        );
     }
     sandbox.write("recoup.toml", b"\xff");
     sandbox.line("audit --config recoup.toml").ended(1);
-    let told = sandbox.line("audit --config absent.toml").ended(1).document();
-    assert!(told["error"].as_str().is_some_and(|error| error.contains("absent.toml")), "{told}");
+    let told = sandbox
+        .line("audit --config absent.toml")
+        .ended(1)
+        .document();
+    assert!(
+        told["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("absent.toml")),
+        "{told}"
+    );
     assert!(!sandbox.ledger().exists(), "nothing was created on the way");
 }

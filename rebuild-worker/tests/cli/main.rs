@@ -34,7 +34,11 @@ impl Sandbox {
     /// Runs with `--json` in front and a text on stdin.
     fn pipe<S: AsRef<OsStr>>(&self, args: &[S], text: &str) -> Run {
         let mut command = self.command(&["--json"]);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary can be run");
         let mut stdin = child.stdin.take().expect("it is piped");
         stdin.write_all(text.as_bytes()).expect("it reads");
@@ -46,7 +50,9 @@ impl Sandbox {
 /// Wants these keys, among others.
 #[track_caller]
 fn has_keys(value: &Value, expected: &str) {
-    let found = value.as_object().unwrap_or_else(|| panic!("no object: {value}"));
+    let found = value
+        .as_object()
+        .unwrap_or_else(|| panic!("no object: {value}"));
     for key in expected.split_whitespace() {
         assert!(found.contains_key(key), "{key} is missing in {value}");
     }

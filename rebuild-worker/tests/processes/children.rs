@@ -21,13 +21,17 @@ impl Drop for Running {
 impl Running {
     /// Sends a signal by its name, such as `STOP`.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = std::process::Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
+        let sent = std::process::Command::new("kill")
+            .args([&format!("-{name}"), &self.0.id().to_string()])
+            .status();
         assert!(sent.expect("kill can be run").success(), "kill -{name}");
     }
 
     /// Waits for its end.
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        eventually("the child ends", || self.0.try_wait().expect("it can be waited for"))
+        eventually("the child ends", || {
+            self.0.try_wait().expect("it can be waited for")
+        })
     }
 }
 
@@ -38,7 +42,10 @@ pub(crate) fn eventually<T: Debug>(what: &str, mut look: impl FnMut() -> Option<
         if let Some(found) = look() {
             return found;
         }
-        assert!(begin.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "waited {PATIENCE:?} in vain: {what}"
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }

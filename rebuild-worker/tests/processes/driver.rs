@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{
-    AccountId, Attempt, CommandId, Cost, FailureClass, JobCommand, JobId, Kind, Ledger, LedgerError,
-    Outcome, Policies, PriceSnapshot,
+    AccountId, Attempt, CommandId, Cost, FailureClass, JobCommand, JobId, Kind, Ledger,
+    LedgerError, Outcome, Policies, PriceSnapshot,
 };
 
 use crate::children::{Random, Running};
@@ -22,11 +22,13 @@ const ROLE: &str = "RECOUP_TEST_ROLE";
 const STORE: &str = "RECOUP_TEST_STORE";
 /// Where to write answers down.
 const ANSWERS: &str = "RECOUP_TEST_ANSWERS";
+/// What the ids of the jobs begin with.
+const SCOPE: &str = "RECOUP_TEST_SCOPE";
 /// Where the drawing of jobs begins.
 const SEED: &str = "RECOUP_TEST_SEED";
 
-/// How many jobs the children draw from: few enough to meet.
-pub(crate) const JOBS: u64 = 4_000;
+/// How many jobs of one scope the children draw from: few enough to meet.
+pub(crate) const JOBS: u64 = 1_500;
 /// How many accounts pay for them.
 pub(crate) const ACCOUNTS: u64 = 5;
 /// What each job costs.
@@ -36,26 +38,46 @@ const CALLERS: u64 = 6;
 
 fn spawn(role: &str, store: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary has a path"));
-    command.args(["--exact", "driver::child", "--nocapture", "--test-threads=1"]);
-    command.env(ROLE, role).env(STORE, store).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args([
+        "--exact",
+        "driver::child",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    command
+        .env(ROLE, role)
+        .env(STORE, store)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     command
 }
 
 /// Starts a child that charges, fails and succeeds random jobs until it is killed.
-pub(crate) fn drive(store: &Path, answers: &Path, seed: u64) -> Running {
+pub(crate) fn drive(store: &Path, answers: &Path, scope: &str, seed: u64) -> Running {
     let mut command = spawn("drive", store);
-    command.env(ANSWERS, answers).env(SEED, seed.to_string()).stdout(Stdio::null());
+    command
+        .env(ANSWERS, answers)
+        .env(SCOPE, scope)
+        .env(SEED, seed.to_string())
+        .stdout(Stdio::null());
     Running(command.spawn().expect("this binary can be run"))
 }
 
 /// Starts a child that begins a transaction, and ends it when it is told to; returns once it is begun.
 pub(crate) fn hold(store: &Path) -> Running {
-    let mut child = Running(spawn("hold", store).spawn().expect("this binary can be run"));
+    let mut child = Running(
+        spawn("hold", store)
+            .spawn()
+            .expect("this binary can be run"),
+    );
     let mut stdout = BufReader::new(child.0.stdout.take().expect("it is piped"));
     let mut line = String::new();
     while !line.contains("holding") {
         line.clear();
-        assert!(stdout.read_line(&mut line).expect("it can be read") > 0, "the child holds the file's lock");
+        assert!(
+            stdout.read_line(&mut line).expect("it can be read") > 0,
+            "the child holds the file's lock"
+        );
     }
     // Kept open: what the child prints at its end must find a reader.
     child.0.stdout = Some(stdout.into_inner());
@@ -64,69 +86,114 @@ pub(crate) fn hold(store: &Path) -> Running {
 
 #[test]
 fn child() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
     let store = std::env::var(STORE).expect("the parent says which file");
     if role == "hold" {
         hold_transaction(Path::new(&store));
         return;
     }
     let answers = std::env::var(ANSWERS).expect("the parent says where to write");
-    let seed = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()).expect("the parent gives a seed");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
-    runtime.block_on(drive_jobs(Path::new(&store), Path::new(&answers), seed));
+    let scope = std::env::var(SCOPE).expect("the parent gives a scope");
+    let seed = std::env::var(SEED)
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .expect("the parent gives a seed");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("threads");
+    runtime.block_on(drive_jobs(
+        Path::new(&store),
+        Path::new(&answers),
+        &scope,
+        seed,
+    ));
 }
 
 fn hold_transaction(store: &Path) {
     let connection = rusqlite::Connection::open(store).expect("it can be opened");
-    connection.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    connection
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("nobody else writes");
     println!("holding");
     // Until the parent says go on, or is gone.
     let _ = std::io::stdin().lock().read_line(&mut String::new());
-    connection.execute_batch("ROLLBACK").expect("it is the holder's");
+    connection
+        .execute_batch("ROLLBACK")
+        .expect("it is the holder's");
 }
 
-async fn drive_jobs(store: &Path, answers: &Path, seed: u64) {
-    let store = SqliteStore::open(Options::at(store)).await.expect("it can be opened");
+async fn drive_jobs(store: &Path, answers: &Path, scope: &str, seed: u64) {
+    let store = SqliteStore::open(Options::at(store))
+        .await
+        .expect("it can be opened");
     let ledger = Ledger::new(Arc::new(store), Policies::default());
-    let answers = OpenOptions::new().append(true).create(true).open(answers).expect("it can be written");
+    let answers = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(answers)
+        .expect("it can be written");
     let answers = Arc::new(Mutex::new(answers));
-    let callers = (0..CALLERS).map(|caller| {
-        let (ledger, answers) = (ledger.clone(), Arc::clone(&answers));
-        tokio::spawn(async move {
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..CALLERS {
+        let (ledger, answers, scope) = (ledger.clone(), Arc::clone(&answers), scope.to_owned());
+        callers.spawn(async move {
             let mut random = Random(seed.wrapping_mul(CALLERS).wrapping_add(caller));
             loop {
-                let job = random.below(JOBS);
+                let number = random.below(JOBS);
+                let job = JobId::new(format!("{scope}j{number}")).expect("valid");
                 for step in ["charge", "fail", "succeed"] {
-                    let told = send(&ledger, job, step).await;
+                    let told = send(&ledger, job.clone(), number, step).await;
                     let told = told.as_ref().map_or("error", Outcome::name);
-                    write_down(&answers, &format!("{step} j{job} {told}\n"));
+                    write_down(&answers, &format!("{step} {job} {told}\n"));
                 }
             }
-        })
-    });
-    for caller in callers.collect::<Vec<_>>() {
-        caller.await.expect("callers go on until they are killed");
+        });
     }
+    let ended: Option<Result<(), _>> = callers.join_next().await;
+    panic!("callers go on until they are killed: {ended:?}");
 }
 
 /// One write, so that a kill leaves a whole line or none.
 fn write_down(answers: &Mutex<File>, line: &str) {
-    answers.lock().expect("nobody panicked").write_all(line.as_bytes()).expect("it can be written");
+    answers
+        .lock()
+        .expect("nobody panicked")
+        .write_all(line.as_bytes())
+        .expect("it can be written");
 }
 
-async fn send(ledger: &Ledger, job: u64, step: &str) -> Result<Outcome, LedgerError> {
-    let id = JobId::new(format!("j{job}")).expect("valid");
+async fn send(
+    ledger: &Ledger,
+    job: JobId,
+    number: u64,
+    step: &str,
+) -> Result<Outcome, LedgerError> {
     let attempt = Attempt::FIRST;
     let command = match step {
         "charge" => {
             let cost = Cost::new(COST).expect("valid");
-            let account = AccountId::new(format!("a{}", job % ACCOUNTS)).expect("valid");
+            let account = AccountId::new(format!("a{}", number % ACCOUNTS)).expect("valid");
             let kind = Kind::new("k").expect("valid");
             let price = PriceSnapshot::flat(cost);
-            JobCommand::Charge(Box::new(ledger.charge_of(account, kind, cost, price, None).expect("valid")))
+            JobCommand::Charge(Box::new(
+                ledger
+                    .charge_of(account, kind, cost, price, None)
+                    .expect("valid"),
+            ))
         }
-        "fail" => JobCommand::Fail { attempt, class: FailureClass::Retryable, reason: None },
-        _ => JobCommand::Succeed { attempt, result: None },
+        "fail" => JobCommand::Fail {
+            attempt,
+            class: FailureClass::Retryable,
+            reason: None,
+        },
+        _ => JobCommand::Succeed {
+            attempt,
+            result: None,
+        },
     };
-    ledger.job(CommandId::random(), id, command).await
+    ledger.job(CommandId::random(), job, command).await
 }

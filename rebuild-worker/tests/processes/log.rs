@@ -20,16 +20,25 @@ pub(crate) struct Life {
 
 /// What happened to each job, by its id.
 pub(crate) fn lives(store: &Path) -> HashMap<String, Life> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
-        let store = SqliteStore::open(Options::at(store)).await.expect("it can be opened");
+        let store = SqliteStore::open(Options::at(store))
+            .await
+            .expect("it can be opened");
         let (mut lives, mut after): (HashMap<String, Life>, _) = (HashMap::new(), Position::START);
         loop {
             let page = store.read_all(after, 5_000).await.expect("it can be read");
-            let Some(last) = page.last() else { return lives };
+            let Some(last) = page.last() else {
+                return lives;
+            };
             after = last.position;
             for recorded in &page {
-                let Ok(Stream::Job(job)) = recorded.stream.parse() else { continue };
+                let Ok(Stream::Job(job)) = recorded.stream.parse() else {
+                    continue;
+                };
                 let life = lives.entry(job.to_string()).or_default();
                 match decode(recorded).expect("it can be read") {
                     Decoded::Event(Event::Job(JobEvent::Charged(_))) => life.charged += 1,

@@ -1,7 +1,7 @@
 //! Processes: killed, stopped, many at once, on one file.
 //!
-//! Children are the binary itself, or this test binary run again as a *driver* ([`driver`]) that calls the library and writes down every answer it
-//! got. A child that is killed may have had more done than it was told; what it was told must be there.
+//! Children are the binary itself, or this test binary run again as a *driver* ([`driver`]) that calls the library and writes down
+//! every answer it got. A child that is killed may have had more done than it was told; what it was told must be there.
 
 #[path = "../sandbox/mod.rs"]
 mod sandbox;

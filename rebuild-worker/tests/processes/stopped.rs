@@ -14,19 +14,34 @@ const BOUND: Duration = Duration::from_secs(10);
 #[test]
 fn a_stopped_writer_lets_the_others_answer_and_go_on_after() {
     let sandbox = Sandbox::new();
-    sandbox.line("account grant --account a --grant g --amount 100").ended(0);
+    sandbox
+        .line("account grant --account a --grant g --amount 100")
+        .ended(0);
     sandbox.line("account entries a").ended(0);
-    sandbox.write("one.jsonl", r#"{"op":"grant","account":"a","grant":"h","amount":100}"#);
-    let charge = format!("{PATIENCE} job charge --job j --account a --kind k --cost 40 --command-id c");
+    sandbox.write(
+        "one.jsonl",
+        r#"{"op":"grant","account":"a","grant":"h","amount":100}"#,
+    );
+    let charge =
+        format!("{PATIENCE} job charge --job j --account a --kind k --cost 40 --command-id c");
 
     let mut holder = hold(&sandbox.ledger());
     holder.signal("STOP");
     let begin = Instant::now();
     sandbox.line(&charge).ended(1).says("code", "unavailable");
-    let report = sandbox.line(&format!("{PATIENCE} import one.jsonl")).ended(1).document();
-    assert_eq!((&report["error"]["line"], &report["error"]["code"]), (&1.into(), &"unavailable".into()));
+    let report = sandbox
+        .line(&format!("{PATIENCE} import one.jsonl"))
+        .ended(1)
+        .document();
+    assert_eq!(
+        (&report["error"]["line"], &report["error"]["code"]),
+        (&1.into(), &"unavailable".into())
+    );
     // Reading waits for nobody.
-    sandbox.line(&format!("{PATIENCE} account show a")).ended(0).says("balance", 100);
+    sandbox
+        .line(&format!("{PATIENCE} account show a"))
+        .ended(0)
+        .says("balance", 100);
     sandbox.line(&format!("{PATIENCE} job show j")).ended(3);
     assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
 
@@ -43,11 +58,20 @@ fn a_stopped_writer_lets_the_others_answer_and_go_on_after() {
 #[test]
 fn a_stopped_writer_that_is_killed_leaves_the_file_to_the_others() {
     let sandbox = Sandbox::new();
-    sandbox.line("account grant --account a --grant g --amount 100").ended(0);
+    sandbox
+        .line("account grant --account a --grant g --amount 100")
+        .ended(0);
     let holder = hold(&sandbox.ledger());
     holder.signal("STOP");
-    sandbox.line(&format!("{PATIENCE} account grant --account a --grant h --amount 1")).ended(1);
+    sandbox
+        .line(&format!(
+            "{PATIENCE} account grant --account a --grant h --amount 1"
+        ))
+        .ended(1);
     drop(holder);
-    sandbox.line("account grant --account a --grant h --amount 1").ended(0).says("outcome", "applied");
+    sandbox
+        .line("account grant --account a --grant h --amount 1")
+        .ended(0)
+        .says("outcome", "applied");
     sandbox.audited();
 }

@@ -25,7 +25,10 @@ pub(crate) struct Run {
 impl Sandbox {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        Self { folder, environment: Vec::new() }
+        Self {
+            folder,
+            environment: Vec::new(),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -50,7 +53,11 @@ impl Sandbox {
             command.env_remove(name);
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.env_remove("RUST_LOG").current_dir(self.folder.path()).args(args).stdin(Stdio::null());
+        command
+            .env_remove("RUST_LOG")
+            .current_dir(self.folder.path())
+            .args(args)
+            .stdin(Stdio::null());
         command
     }
 
@@ -100,7 +107,8 @@ impl Run {
     pub(crate) fn document(&self) -> Value {
         let body = self.stdout.strip_suffix('\n').unwrap_or(&self.stdout);
         assert!(!body.contains('\n'), "more than one line: {body}");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("no JSON ({error}): {body:?} {}", self.stderr))
+        serde_json::from_str(body)
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {body:?} {}", self.stderr))
     }
 
     /// The document, of which `key` has the value `value`.

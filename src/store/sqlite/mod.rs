@@ -163,6 +163,12 @@ impl SqliteStore {
         component: &'static str,
         migrations: &'static [Migration],
     ) -> Result<(), OpenError> {
+        // A look first: tables that are up to date need no write lock, which a stopped process may hold.
+        let look =
+            move |connection: &Connection| migrate::is_current(connection, component, migrations);
+        if self.snapshot(look).await? {
+            return Ok(());
+        }
         self.write(move |connection| migrate::run(connection, component, migrations))
             .await
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use recoup::store::StoreError;
 use recoup::store::memory::MemoryStore;
+use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{
     AccountId, Command, CommandId, EventStore, FailureClass, Floor, Grant, JobCommand, Ledger,
     LedgerError, Limit, ManualClock, Mode, Outcome, Rejection, Zone,
@@ -362,4 +364,38 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(compare(commands, size, seconds, forgets))?;
     }
+}
+
+/// The disk is full: what stands behind a charge in the same call has no answer either, above all not `no_such_job`.
+#[tokio::test]
+async fn what_follows_a_charge_that_has_no_answer_has_none_either() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut options = Options::at(folder.path().join("ledger.db"));
+    options.max_pages = Some(24);
+    let store = SqliteStore::open(options).await.expect("it opens");
+    let ledger = ledger(Arc::new(store));
+    ledger
+        .execute(command_id("g"), grant_of(&account_id("acme"), 1_000_000))
+        .await
+        .expect("there is room for one");
+    for number in 0..2_000 {
+        let job = format!("job {number}");
+        let of_job = |what: &str, command| on(&format!("{what} {number}"), &job, command);
+        let answers = ledger
+            .batch(vec![
+                of_job("c", charging(40)),
+                of_job("f", failing()),
+                of_job("d", succeed(1)),
+            ])
+            .await;
+        if answers.iter().all(Result::is_ok) {
+            continue;
+        }
+        let full = Err(LedgerError::Store(StoreError::Full));
+        assert_eq!(answers, vec![full; 3], "{job}");
+        let state = ledger.show(&job_id(&job)).await.expect("readable").0;
+        assert!(state.recorded().is_none(), "nothing is half applied");
+        return;
+    }
+    panic!("24 pages hold 2,000 lifecycles");
 }

@@ -1,9 +1,9 @@
 //! Command ids of an import, and which line a stored one belongs to.
 //!
 //! An id is a UUIDv5 over the file's digest and the line's number, so every run of a file gives the same ids. Some lines append nothing:
-//! a duplicate, a rejection. When the file is given again, later lines of the same job are on record by then, and such a line would be
-//! decided on a state that it never met: a duplicate failure of a job that was delivered afterwards would contradict it. So a line counts as
-//! carried out if a *later* line of its stream is stored; see [`super::plan`].
+//! a duplicate, a rejection. When the file is given again, later lines of the same job are on record by then, and such a line
+//! would be decided on a state that it never met: a duplicate failure of a job that was delivered afterwards would contradict it.
+//! So a line counts as carried out if a *later* line of its stream is stored; see [`super::plan`].
 //!
 //! Going from an id back to its line needs an index of the whole file, 16 bytes a line. It is made when a stream is met that holds ids
 //! of this form at all.

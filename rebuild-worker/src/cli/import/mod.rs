@@ -1,7 +1,8 @@
 //! `recoup import FILE`: a file of commands, one JSON object a line, carried out in order.
 //!
-//! The file is read twice: once for its digest, once for its commands, since the id of each command is a UUIDv5 over digest and line number. So
-//! a file can be given again, after a crash or by mistake: what was applied answers `already_applied`, line by line ([`earlier`]).
+//! The file is read twice: once for its digest, once for its commands, since the id of each command is a UUIDv5 over digest and
+//! line number. So a file can be given again, after a crash or by mistake: what was applied answers `already_applied`, line by
+//! line ([`earlier`]).
 //!
 //! Commands go through the ledger's batch call in chunks that are cut so that every outcome, and the log, is what carrying out line after
 //! line would give ([`plan`]). Windows of [`WINDOW`] lines bound the memory; a line has at most [`input::MAX_LINE_BYTES`].
@@ -63,6 +64,14 @@ enum Stop {
     Line { number: u64, cause: String },
     /// A command that has no answer.
     Ledger { number: u64, error: LedgerError },
+}
+
+impl Stop {
+    const fn number(&self) -> u64 {
+        match self {
+            Self::Line { number, .. } | Self::Ledger { number, .. } => *number,
+        }
+    }
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {

@@ -1,21 +1,22 @@
 //! Where chunks are cut, so that a batch gives what carrying out line after line would give.
 //!
 //! The batch call appends, in order, whatever it can decide in one pass. A command that appends nothing, and every command of the
-//! same stream behind it, waits for a second pass. That is as good as one by one exactly if nothing in the second pass appends: lines of other
-//! jobs on the same account would have been admitted or refused before it. Nor may a command rest on one that may still be
-//! refused, or on a guess. So a chunk ends before a line whose stream is in it already, unless
+//! same stream behind it, waits for a second pass. That is as good as one by one exactly if nothing in the second pass appends:
+//! lines of other jobs on the same account would have been admitted or refused before it. Nor may a command rest on one that may
+//! still be refused, or on a guess. So a chunk ends before a line whose stream is in it already, unless
 //!
 //! - every command of the stream in the chunk surely appends, or
 //! - the first one is the charge of a new job, and no other charge follows: if it is refused, all others answer `no_such_job`, or
 //! - the line appends nothing, like one before it.
 //!
-//! What a command comes to is foretold by deciding it, as the ledger will, on a state of the stream that is read when the window begins or
-//! the stream is first met, and is carried forward by what was foretold; the next chunk reads such a stream anew. Limits go alone: the
-//! batch call leaves them to its second pass.
+//! What a command comes to is foretold by deciding it, as the ledger will, on a state of the stream that is read when the window
+//! begins or the stream is first met, and is carried forward by what was foretold; the next chunk reads such a stream anew. Limits
+//! go alone: the lines behind them are decided under them.
 //!
-//! A line that appends nothing, on a stream that no line before it in the chunk speaks of, is answered here: the state was freshly read. A file
-//! that is given again is thus read and compared, and costs no commit. So is a line that an earlier run of the file had carried out without an
-//! append, see [`super::earlier`]: it is answered with what it came to then, decided on the stream as it was before the later line.
+//! A line that appends nothing, on a stream that no line before it in the chunk speaks of, is answered here: the state was freshly
+//! read. A file that is given again is thus read and compared, and costs no commit. So is a line that an earlier run of the file
+//! had carried out without an append, see [`super::earlier`]: it is answered with what it came to then, decided on the stream as
+//! it was before the later line.
 //!
 //! Bounds: the streams of one window.
 

@@ -62,7 +62,12 @@ impl Tally {
         digest: FileDigest,
         stopped: Option<&Stop>,
     ) -> Answer {
-        // Lines that an earlier run had carried out are told before their chunk is.
+        // Behind a line that has no answer a rejection says nothing: it may be owed to that very line.
+        if let Some(stop) = stopped {
+            self.rejections
+                .retain(|(number, _)| *number < stop.number());
+        }
+        // What the plan answers is told before its chunk is.
         self.rejections.sort_by_key(|(number, _)| *number);
         let rejected = self.rejections.len() as u64;
         let lines = self.applied + self.already_applied + self.noted + rejected;
