@@ -1,4 +1,5 @@
 //! Projections and audit over real ledgers in files.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod audit;
 mod batches;

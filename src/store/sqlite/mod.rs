@@ -1,6 +1,6 @@
 //! The embedded store: one SQLite file, opened by any number of processes.
 //!
-//! One thread per process writes ([`writer`]), a few read ([`lanes`]). The writer takes everything that waits into one
+//! One thread per process writes (`writer`), a few read (`lanes`). The writer takes everything that waits into one
 //! transaction (group commit), so many callers share one `fdatasync`; `BEGIN IMMEDIATE` takes the file's write lock before
 //! anything is read that decides, so revision, limits and positions are checked against what is committed, in every process.
 //! WAL mode: readers never wait for a writer. `synchronous = FULL`: an answer means that it is on the disk.
