@@ -9,6 +9,8 @@ mod load;
 mod raw;
 mod report;
 
+pub use report::Report;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +21,7 @@ use recoup::{AccountId, EventStore, Ledger, Policies};
 use recoup_projections::Projections;
 
 use self::load::{Load, Shape};
-use self::report::{Report, Row};
+use self::report::Row;
 
 /// What to measure.
 #[derive(Debug, clap::Subcommand)]
@@ -45,15 +47,14 @@ pub struct Size {
     dir: PathBuf,
 }
 
-/// Measures and prints.
-pub async fn run(args: Args, json: bool) -> anyhow::Result<()> {
-    let report = match args {
-        Args::Append(size) => append(&size, Shape::Spread { accounts: 200 }).await?,
-        Args::HotAccount(size) => append(&size, Shape::Hot).await?,
-        Args::Duplicates(size) => duplicates(&size).await?,
-        Args::Project(size) => project(&size).await?,
-    };
-    report.print(json)
+/// Measures.
+pub async fn run(args: Args) -> anyhow::Result<Report> {
+    match args {
+        Args::Append(size) => append(&size, Shape::Spread { accounts: 200 }).await,
+        Args::HotAccount(size) => append(&size, Shape::Hot).await,
+        Args::Duplicates(size) => duplicates(&size).await,
+        Args::Project(size) => project(&size).await,
+    }
 }
 
 struct Bench {
@@ -95,7 +96,17 @@ async fn append(size: &Size, shape: Shape) -> anyhow::Result<Report> {
         load.fund(&bench.ledger).await?;
         let measured = load.run(&bench.ledger).await?;
         let raw = raw::insert_again(&bench.store, bench.folder.path(), callers).await?;
-        report.push(Row::of(format!("{callers} callers"), &measured).beside(&raw));
+        report.push(
+            Row::of(
+                if callers == 1 {
+                    "1 caller".to_owned()
+                } else {
+                    format!("{callers} callers")
+                },
+                &measured,
+            )
+            .beside(&raw),
+        );
     }
     let bench = Bench::start(size).await?;
     let load = Load {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
 use serde_json::{Value, json};
 
 use super::load::Measured;
 use super::raw::Raw;
+use crate::cli::table::{Column, table};
 
+/// What was measured.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub struct Report {
     rows: Vec<Row>,
 }
 
@@ -87,24 +88,14 @@ impl Report {
         self.rows.push(row);
     }
 
-    #[expect(clippy::print_stdout, reason = "the report is the command's data")]
-    pub(super) fn print(&self, json: bool) -> anyhow::Result<()> {
-        if json {
-            let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
-            println!("{}", serde_json::to_string(&json!({ "figures": rows }))?);
-            return Ok(());
-        }
-        let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY).set_header([
-            "what",
-            "operations/s",
-            "lifecycles/s",
-            "events/s",
-            "p50 ms",
-            "p99 ms",
-            "raw events/s",
-            "of raw",
-        ]);
+    /// The figures as one JSON document.
+    pub fn document(&self) -> Value {
+        let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
+        json!({ "figures": rows })
+    }
+
+    /// The figures as a table.
+    pub fn text(&self) -> String {
         let number =
             |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
         let ms = |us: Option<u64>| {
@@ -112,8 +103,8 @@ impl Report {
                 format!("{}.{:03}", us / 1000, us % 1000)
             })
         };
-        for row in &self.rows {
-            table.add_row([
+        let rows = self.rows.iter().map(|row| {
+            vec![
                 row.what.clone(),
                 number(row.operations),
                 number(row.lifecycles),
@@ -123,21 +114,24 @@ impl Report {
                 number(row.raw.map(|(_, events)| events)),
                 row.ratio()
                     .map_or(String::new(), |ratio| format!("{:.0} %", ratio * 100.0)),
-            ]);
+            ]
+        });
+        let columns = [
+            Column::Text("what"),
+            Column::Number("operations/s"),
+            Column::Number("lifecycles/s"),
+            Column::Number("events/s"),
+            Column::Number("p50 ms"),
+            Column::Number("p99 ms"),
+            Column::Number("raw events/s"),
+            Column::Number("of raw"),
+        ];
+        let mut text = table(&columns, rows);
+        if let Some((name, _)) = self.rows.iter().find_map(|row| row.raw) {
+            text.push_str("\nraw: ");
+            text.push_str(name);
+            text.push_str(", in the same folder and the same run");
         }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        println!("{table}");
-        for name in self
-            .rows
-            .iter()
-            .filter_map(|row| row.raw)
-            .map(|(name, _)| name)
-            .take(1)
-        {
-            println!("raw: {name}, in the same folder and the same run");
-        }
-        Ok(())
+        text
     }
 }

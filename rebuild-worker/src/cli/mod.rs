@@ -18,7 +18,7 @@ mod job;
 mod outcome;
 mod project;
 mod session;
-mod table;
+pub(crate) mod table;
 mod values;
 
 use std::ffi::OsString;
@@ -137,8 +137,8 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
             }))
         }
         Verb::Bench(args) => {
-            bench::run(args, global.json).await?;
-            Ok(Answer::printed(Exit::Done))
+            let report = bench::run(args).await?;
+            Ok(Answer::new(Exit::Done, report.document(), report.text()))
         }
     }
 }

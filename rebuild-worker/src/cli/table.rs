@@ -7,13 +7,13 @@ const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// A column: its heading, and whether it holds numbers.
-pub(super) enum Column {
+pub(crate) enum Column {
     Text(&'static str),
     Number(&'static str),
 }
 
 /// Rows under headings; numbers stand at the right.
-pub(super) fn table(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn table(columns: &[Column], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(STYLE);
     table.set_header(columns.iter().map(|column| match column {
