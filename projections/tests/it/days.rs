@@ -22,7 +22,7 @@ const MIDNIGHTS: [(&str, &str, &str); 4] = [
 ];
 
 #[tokio::test]
-async fn usage_counts_on_the_day_of_posting_in_the_ledgers_zone() {
+async fn fault_31_usage_counts_on_the_day_of_posting_in_the_ledgers_zone() {
     for (zone, last, day) in MIDNIGHTS {
         let day = Day::parse(day).unwrap();
         let world = World::with(last, zone).await;
@@ -50,7 +50,7 @@ async fn usage_counts_on_the_day_of_posting_in_the_ledgers_zone() {
 }
 
 #[tokio::test]
-async fn both_days_of_a_range_are_included() {
+async fn fault_31_both_days_of_a_range_are_included() {
     let world = World::with("2026-11-28T10:00:00Z", "UTC").await;
     world.postpaid("acme").await;
     for day in 28..=30 {
