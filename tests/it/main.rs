@@ -11,6 +11,7 @@ mod codec;
 mod conformance;
 mod domain;
 mod faults;
+mod file;
 mod ledger;
 mod oracle;
 mod stores;

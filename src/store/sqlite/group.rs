@@ -147,7 +147,7 @@ fn try_commit(
 fn after_failed_commit(answers: Vec<Answer>, error: rusqlite::Error) -> Vec<Answer> {
     let unknown = is_unknown_after_commit(&error);
     let error = store_error(error);
-    tracing::warn!(unknown, %error, "a commit failed");
+    tracing::debug!(unknown, %error, "a commit failed");
     let answer = |answer| match answer {
         Ok(Appended::Committed { .. }) if unknown => Ok(Appended::Unknown {
             cause: error.to_string(),

@@ -208,6 +208,8 @@ fn create_or_check(connection: &Connection, options: &Options) -> Result<Identit
     match create_or_migrate(connection, options).and_then(|()| check(connection, options)) {
         Ok(identity) => {
             exec("COMMIT")?;
+            // From here on the file alone says that it is a ledger: without its WAL it is not taken for an empty file.
+            copy_back(connection);
             Ok(identity)
         }
         Err(error) => {
@@ -215,6 +217,13 @@ fn create_or_check(connection: &Connection, options: &Options) -> Result<Identit
             let _ = connection.execute_batch("ROLLBACK");
             Err(error)
         }
+    }
+}
+
+/// Copies what can be copied from the WAL into the file, without waiting for anyone. It loses nothing if it fails: the WAL keeps it.
+pub(super) fn copy_back(connection: &Connection) {
+    if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(PASSIVE)") {
+        tracing::debug!(%error, "the WAL was not copied back");
     }
 }
 

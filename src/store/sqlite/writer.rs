@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::{OpenError, is_unknown_after_commit, store_error};
 use super::group::{self, Broken, Group};
-use super::{MAX_GROUP, Options, QUEUE, patience};
+use super::{MAX_GROUP, Options, QUEUE, open, patience};
 use crate::clock::Clock;
 use crate::store::{Append, Appended, Position, StoreError};
 
@@ -33,8 +33,24 @@ pub(super) enum Reply {
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: mpsc::Sender<Request>,
+    /// None once the writer is being dropped.
+    queue: Option<mpsc::Sender<Request>>,
     head: watch::Sender<Position>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// Lets the thread finish what it was given: then it copies the WAL back, so that the file is whole by itself.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue = None;
+        // The last handle may go with a piece of exclusive work, on the writer's own thread, which cannot wait for itself.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the writing thread died");
+        }
+    }
 }
 
 impl Writer {
@@ -43,7 +59,7 @@ impl Writer {
         let (queue, requests) = mpsc::channel(QUEUE);
         let head = watch::Sender::new(super::read_head(&connection)?);
         let published = head.clone();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("recoup-write".to_owned())
             .spawn(move || {
                 if let Err(error) = patience::install(&connection, busy_timeout) {
@@ -54,19 +70,25 @@ impl Writer {
             .map_err(|error| OpenError::Io {
                 why: format!("no thread for writing: {error}"),
             })?;
-        Ok(Self { queue, head })
+        Ok(Self {
+            queue: Some(queue),
+            head,
+            thread: Some(thread),
+        })
     }
 
     pub(super) fn appended(&self) -> watch::Receiver<Position> {
         self.head.subscribe()
     }
 
+    async fn send(&self, request: Request) -> Result<(), StoreError> {
+        let queue = self.queue.as_ref().ok_or_else(gone)?;
+        queue.send(request).await.map_err(|_| gone())
+    }
+
     pub(super) async fn append(&self, append: Append) -> Answer {
         let (reply, answer) = oneshot::channel();
-        self.queue
-            .send(Request::One(append, reply))
-            .await
-            .map_err(|_| gone())?;
+        self.send(Request::One(append, reply)).await?;
         answer.await.unwrap_or_else(|_| {
             Ok(Appended::Unknown {
                 cause: gone().to_string(),
@@ -77,12 +99,7 @@ impl Writer {
     pub(super) async fn append_many(&self, appends: Vec<Append>) -> Vec<Answer> {
         let count = appends.len();
         let (reply, answer) = oneshot::channel();
-        if self
-            .queue
-            .send(Request::Many(appends, reply))
-            .await
-            .is_err()
-        {
+        if self.send(Request::Many(appends, reply)).await.is_err() {
             return vec![Err(gone()); count];
         }
         let unknown = || {
@@ -105,7 +122,7 @@ impl Writer {
         let request = Request::Exclusive(Box::new(move |connection| {
             let _ = reply.send(in_transaction(connection, work));
         }));
-        self.queue.send(request).await.map_err(|_| gone())?;
+        self.send(request).await?;
         answer.await.unwrap_or_else(|_| Err(gone().into()))
     }
 }
@@ -148,6 +165,7 @@ fn run(
             work(connection);
         }
     }
+    open::copy_back(connection);
 }
 
 /// Commits a group in transactions of at most [`MAX_GROUP`] appends, and answers.
@@ -196,7 +214,7 @@ fn in_transaction<T, E: From<StoreError>>(
             .map(|()| value)
             .map_err(|error| {
                 let unknown = is_unknown_after_commit(&error);
-                tracing::warn!(unknown, %error, "a commit failed");
+                tracing::debug!(unknown, %error, "a commit failed");
                 store_error(error).into()
             })
     });

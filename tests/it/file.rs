@@ -1,0 +1,75 @@
+//! The embedded ledger's file: what is left of it says what it is.
+
+use std::fs;
+use std::path::Path;
+
+use recoup::store::sqlite::{OpenError, Options, SqliteStore};
+use recoup::{CommandId, Grant, Ledger};
+
+use crate::stores::ledger;
+use crate::values::{account_id, cost, grant_id};
+
+async fn open(path: &Path) -> Result<(SqliteStore, Ledger), OpenError> {
+    let store = SqliteStore::open(Options::at(path)).await?;
+    let ledger = ledger(std::sync::Arc::new(store.clone()));
+    Ok((store, ledger))
+}
+
+async fn grant(ledger: &Ledger, name: &str) {
+    let grant = Grant {
+        account: account_id("acme"),
+        grant: grant_id(name),
+        amount: cost(100),
+    };
+    let outcome = ledger.grant(CommandId::random(), grant).await;
+    assert!(outcome.is_ok_and(|outcome| outcome.is_done()), "{name}");
+}
+
+/// A process that ends in peace leaves a file that is whole by itself: whoever copies it, or loses its WAL, has all of it.
+#[tokio::test]
+async fn a_closed_ledger_is_whole_without_its_wal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    let (store, ledger) = open(&path).await.expect("it opens");
+    grant(&ledger, "one").await;
+    drop((store, ledger));
+    let copy = folder.path().join("copy.db");
+    fs::copy(&path, &copy).expect("copied");
+    let (_store, ledger) = open(&copy).await.expect("the copy opens");
+    let figures = ledger.account(&account_id("acme")).await.expect("readable");
+    assert_eq!(figures.balance, 100);
+}
+
+/// A file whose process was killed right after it made it, and whose WAL is gone, is a ledger and not an empty file to begin anew in.
+#[tokio::test]
+async fn a_part_of_a_ledger_is_not_taken_for_an_empty_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    let (_store, ledger) = open(&path).await.expect("it opens");
+    grant(&ledger, "one").await;
+    let bytes = fs::read(&path).expect("readable");
+    let zone = Some(recoup::Zone::parse("Asia/Seoul").expect("a zone"));
+    let whole = folder.path().join("whole.db");
+    fs::write(&whole, &bytes).expect("written");
+    let mut options = Options::at(&whole);
+    options.zone = zone;
+    let opened = SqliteStore::open(options).await.map(|_| ());
+    assert!(
+        matches!(opened, Err(OpenError::Differs { what: "zone", .. })),
+        "it has its zone: {opened:?}"
+    );
+    for length in [4_096, 5_000, bytes.len() - 1] {
+        let cut = folder.path().join(format!("cut-{length}.db"));
+        fs::write(&cut, &bytes[..length]).expect("written");
+        let opened = open(&cut).await.map(|_| ());
+        assert!(
+            matches!(opened, Err(OpenError::Damaged { .. })),
+            "{length} bytes: {opened:?}"
+        );
+        assert_eq!(
+            fs::read(&cut).expect("readable"),
+            &bytes[..length],
+            "it is left as it was"
+        );
+    }
+}
