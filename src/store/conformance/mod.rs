@@ -1,6 +1,6 @@
 //! What every [`EventStore`] must do: one suite, run over each of them.
 //!
-//! ```ignore
+//! ```text
 //! recoup::conformance_suite!(memory, || async {
 //!     Fixture::new(noon(), |clock| async move { (MemoryStore::new(Zone::UTC, clock), ()) }).await
 //! });
