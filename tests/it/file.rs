@@ -32,6 +32,12 @@ async fn a_closed_ledger_is_whole_without_its_wal() {
     let path = folder.path().join("ledger.db");
     let (store, ledger) = open(&path).await.expect("it opens");
     grant(&ledger, "one").await;
+    // Somebody else has the file open: SQLite itself copies the WAL back only for the last one to leave.
+    let other = rusqlite::Connection::open(&path).expect("it opens");
+    let rows = other.query_row("SELECT count(*) FROM appends", [], |row| {
+        row.get::<_, i64>(0)
+    });
+    assert_eq!(rows, Ok(1));
     drop((store, ledger));
     let copy = folder.path().join("copy.db");
     fs::copy(&path, &copy).expect("copied");
