@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::codec::{Stream, StreamName};
 use crate::ids::{CommandId, JobId};
 use crate::job::{Decision, Job, JobCommand, JobEvent, decide};
-use crate::store::{Append, Expected, Revision, StoreError};
+use crate::store::{Append, Appended, Expected, Revision, StoreError};
 
 type Answer = Result<Outcome, LedgerError>;
 
@@ -188,12 +188,19 @@ impl Ledger {
         let mut answers: Vec<Option<Answer>> = (0..commands).map(|_| None).collect();
         let appends = members.iter().map(|member| member.append.clone()).collect();
         let results = self.store().append_many(appends).await;
-        let mut broken: HashSet<StreamName> = HashSet::new();
+        // Where a chain broke, and whether its outcome is unknown from there on.
+        let mut broken: HashMap<StreamName, bool> = HashMap::new();
         for (member, result) in members.into_iter().zip(results) {
             let name = member.append.stream.clone();
             // Behind a broken link the rest of the chain was decided on what never came to be: it goes the ordinary way, which finds by its
             // command id what an unknown outcome has left behind.
-            if broken.contains(&name) {
+            if let Some(is_unknown) = broken.get(&name) {
+                // A link of the same commit as one that nobody could settle is as unknown as that one.
+                if *is_unknown && let Ok(Appended::Unknown { cause }) = result {
+                    let stream = name;
+                    answers[member.index] =
+                        Some(Err(LedgerError::OutcomeUnknown { stream, cause }));
+                }
                 continue;
             }
             let settled = self.settle_answer(&member.append, result).await;
@@ -203,18 +210,19 @@ impl Ledger {
                     Ok(member.outcome)
                 }
                 Ok(Settled::Conflict) => {
-                    broken.insert(name);
+                    broken.insert(name, false);
                     continue;
                 }
                 Ok(Settled::Refused(refusal)) => {
-                    broken.insert(name);
+                    broken.insert(name, false);
                     Ok(Outcome::Rejected {
                         rejection: refusal.into(),
                         at: None,
                     })
                 }
                 Err(error) => {
-                    broken.insert(name);
+                    let is_unknown = matches!(error, LedgerError::OutcomeUnknown { .. });
+                    broken.insert(name, is_unknown);
                     Err(error)
                 }
             };

@@ -113,7 +113,10 @@ impl EventStore for FaultyStore {
         for append in appends {
             let stream = append.stream.clone();
             let answer = if broken.contains(&stream) {
-                Ok(Appended::Conflict { current: None })
+                let stored = self.inner.read_stream(&stream, Revision::FIRST).await;
+                stored.map(|events| Appended::Conflict {
+                    current: events.last().map(|last| last.revision),
+                })
             } else {
                 self.append(append).await
             };

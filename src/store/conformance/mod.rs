@@ -48,6 +48,7 @@ pub use grouping::{
     a_chain_on_one_stream_is_committed_in_order, a_conflict_in_the_middle_fails_nobody_else,
     a_refused_member_writes_nothing_and_fails_nobody_else, many_appends_are_answered_in_order,
     members_share_the_figures_in_order, no_appends_are_no_answers,
+    nothing_behind_a_broken_link_is_tried,
 };
 pub use races::{
     a_dropped_append_is_there_whole_or_not_at_all, a_reader_passes_nothing_that_commits_late,
@@ -170,6 +171,7 @@ macro_rules! conformance_suite {
             a_refused_member_writes_nothing_and_fails_nobody_else
             a_conflict_in_the_middle_fails_nobody_else
             members_share_the_figures_in_order
+            nothing_behind_a_broken_link_is_tried
 
             of_appends_at_one_revision_exactly_one_wins
             concurrent_charges_never_pass_the_floor

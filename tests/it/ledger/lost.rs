@@ -201,6 +201,29 @@ async fn a_lost_batch_is_settled_member_by_member() {
     }
 }
 
+/// Interleaving: a batch of a charge and its failure is committed, and the answer of the commit is lost; so is every answer to the repeats of the
+/// charge. The failure was in the same commit: it is as unknown as the charge, and "surely nothing was written" would be a lie.
+#[tokio::test]
+async fn nothing_of_a_lost_batch_is_called_unwritten() {
+    let file = File::new();
+    let plain = file.store().await;
+    let scripted = Scripted::new(plain.clone());
+    let ledger = ledger(scripted.clone());
+    granted(&ledger, 100).await;
+    let tries = usize::try_from(MAX_REPEATS).expect("few") + 1;
+    scripted.then(vec![Fate::AnswerLost; tries]);
+    let job = |id: &str, command| (command_id(id), Command::Job(job_id("video-1"), command));
+    let commands = vec![job("c", charging(40)), job("f", failing())];
+    let answers = ledger.batch(commands.clone()).await;
+    assert_eq!(log(&*plain).await.len(), 5, "both were stored");
+    for answer in &answers {
+        let is_unknown = matches!(answer, Err(LedgerError::OutcomeUnknown { .. }));
+        assert!(is_unknown, "{answers:?}");
+    }
+    let again = ledger.batch(commands).await;
+    assert!(again.iter().all(is_already_applied), "{again:?}");
+}
+
 /// Interleaving: caller A charges. Caller B sends the same charge under the same id (the service repeated its request), a second
 /// later by the clock; B's append is lost before it arrives. B repeats it, finds a conflict, and finds events with the ids of its own: the
 /// charge is there. What stands there is A's, charged a second earlier, and B must go on from that.
