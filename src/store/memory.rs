@@ -179,8 +179,9 @@ impl EventStore for MemoryStore {
         let now = self.clock.now();
         let appended = log.append(append, now);
         let head = log.head();
-        drop(log);
+        // Under the lock: a slower caller must not set an older head.
         self.head.send_replace(head);
+        drop(log);
         appended
     }
 
@@ -203,8 +204,9 @@ impl EventStore for MemoryStore {
             appended.push(answer);
         }
         let head = log.head();
-        drop(log);
+        // Under the lock: a slower caller must not set an older head.
         self.head.send_replace(head);
+        drop(log);
         appended
     }
 

@@ -335,3 +335,44 @@ async fn find_live(ledger: &Ledger, jobs: &[JobId]) -> (JobId, usize) {
     }
     panic!("no job is live");
 }
+
+/// Interleaving: a process keeps a job's state from when it started it; another process moves the job on. Whatever the first answers without
+/// appending, it must have looked: on the state that it kept each of these would be told something else.
+#[tokio::test]
+async fn an_answer_that_appends_nothing_is_given_on_a_freshly_read_stream() {
+    let file = File::new();
+    let [keeping, other] = two_processes(&file, 1_000).await;
+    let cancelling = || JobCommand::Cancel { reason: None };
+    // (what the other process does, what is asked then, the answer on what is there)
+    let cases = [
+        ("a", succeed(1), cancelling(), "already_delivered"),
+        ("b", succeed(1), start(), "already_delivered"),
+        (
+            "c",
+            fail(1, FailureClass::Cancelled),
+            cancelling(),
+            "already_applied",
+        ),
+        (
+            "d",
+            fail(1, FailureClass::Cancelled),
+            charging(40, policy(Mode::Claimed, 3)),
+            "job_ended",
+        ),
+        ("e", fail(1, FailureClass::Terminal), start(), "job_ended"),
+        ("f", fail(1, FailureClass::Retryable), start(), "not_due"),
+    ];
+    for (job, meanwhile, asked, expected) in cases {
+        on(&keeping, job, charging(40, policy(Mode::Claimed, 3))).await;
+        on(&keeping, job, start()).await;
+        on(&other, job, meanwhile).await;
+        let answer = keeping
+            .job(CommandId::random(), job_id(job), asked.clone())
+            .await;
+        let outcome = answer.expect("the store is available");
+        let name = outcome
+            .rejection()
+            .map_or(outcome.name(), recoup::Rejection::code);
+        assert_eq!(name, expected, "{job}: {asked:?}");
+    }
+}
