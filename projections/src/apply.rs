@@ -134,3 +134,130 @@ fn fold(
     changes.write()?;
     Ok(folded)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use recoup::codec::Catalog;
+    use recoup::store::sqlite::{Options, SqliteStore};
+    use recoup::{AccountId, CommandId, Cost, EventStore, Grant, GrantId, Ledger, Policies};
+
+    use super::*;
+    use crate::Projections;
+
+    /// A ledger with two grants and projections that have applied nothing yet.
+    async fn two_grants(folder: &tempfile::TempDir) -> SqliteStore {
+        let options = Options::at(folder.path().join("ledger.db"));
+        let store = SqliteStore::open(options).await.unwrap();
+        let ledger = Ledger::new(Arc::new(store.clone()), Policies::default());
+        for name in ["g1", "g2"] {
+            let grant = Grant {
+                account: AccountId::new("acme").unwrap(),
+                grant: GrantId::new(name).unwrap(),
+                amount: Cost::new(100).unwrap(),
+            };
+            let outcome = ledger.grant(CommandId::random(), grant).await;
+            assert!(outcome.unwrap().is_done());
+        }
+        Projections::open(store.clone()).await.unwrap();
+        store
+    }
+
+    async fn read(store: &SqliteStore) -> Arc<Batch> {
+        let zone = store.identity().zone;
+        let catalog = Catalog::standard();
+        let batch = store.snapshot(move |connection| {
+            Batch::read(connection, (catalog, zone), Position::START, 10)
+        });
+        Arc::new(batch.await.unwrap())
+    }
+
+    async fn apply_entries(store: &SqliteStore, batch: &Arc<Batch>) -> Applied {
+        let (zone, batch) = (store.identity().zone, Arc::clone(batch));
+        let applied = store.write(move |connection| {
+            apply(
+                connection,
+                zone,
+                Projection::Entries,
+                Position::START,
+                &batch,
+            )
+        });
+        applied.await.unwrap()
+    }
+
+    async fn balances(store: &SqliteStore) -> (i64, Vec<i64>) {
+        let read = store.snapshot(|connection| {
+            let checkpoint = checkpoint::read(connection, Projection::Entries)?;
+            let sql = "SELECT balance FROM entries ORDER BY position";
+            let mut statement = connection.prepare(sql).unwrap();
+            let balances = statement.query_map([], |row| row.get(0)).unwrap();
+            let balances = balances.map(Result::unwrap).collect();
+            Ok::<_, StoreError>((checkpoint.unwrap().position.get(), balances))
+        });
+        read.await.unwrap()
+    }
+
+    /// Both runners read the page before either of them applies it; then one does, and then the other.
+    #[tokio::test]
+    async fn of_two_runners_that_read_one_page_one_applies_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = two_grants(&folder).await;
+        let (one, other) = (read(&store).await, read(&store).await);
+        let applied = Applied::Advanced {
+            to: Position::new(2),
+            events: 2,
+            halted: None,
+        };
+        assert_eq!(apply_entries(&store, &one).await, applied);
+        assert_eq!(apply_entries(&store, &other).await, Applied::Moved);
+        assert_eq!(balances(&store).await, (2, vec![100, 200]));
+    }
+
+    #[tokio::test]
+    async fn rows_and_checkpoint_are_committed_together_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = two_grants(&folder).await;
+        let batch = read(&store).await;
+        let (zone, lost) = (store.identity().zone, Arc::clone(&batch));
+        let failed: Result<(), ProjectionError> = store
+            .write(move |connection| {
+                let from = Position::START;
+                let applied = apply(connection, zone, Projection::Entries, from, &lost)?;
+                assert!(matches!(applied, Applied::Advanced { .. }));
+                Err(damaged("entries", "the process dies here").into())
+            })
+            .await;
+        assert!(failed.is_err());
+        assert_eq!(balances(&store).await, (0, vec![]));
+        assert!(matches!(
+            apply_entries(&store, &batch).await,
+            Applied::Advanced { .. }
+        ));
+        assert_eq!(balances(&store).await, (2, vec![100, 200]));
+    }
+    /// The checkpoint passes to another build after this one's runner has looked at it.
+    #[tokio::test]
+    async fn rows_that_another_build_took_over_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = two_grants(&folder).await;
+        let batch = read(&store).await;
+        let zone = store.identity().zone;
+        let applied: Result<Applied, ProjectionError> = store
+            .write(move |connection| {
+                let newer = "UPDATE checkpoints SET definition = 'version 2, zone UTC'";
+                connection.execute(newer, []).unwrap();
+                apply(
+                    connection,
+                    zone,
+                    Projection::Entries,
+                    Position::START,
+                    &batch,
+                )
+            })
+            .await;
+        let refused = matches!(applied, Err(ProjectionError::OtherDefinition { .. }));
+        assert!(refused, "{applied:?}");
+    }
+}

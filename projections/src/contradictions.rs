@@ -1,7 +1,8 @@
 //! `contradictions`: signals that contradicted what had happened, for people to look at.
 //!
 //! A contradiction moves nothing and so carries no account: who pays for its job is looked up in the job's stream, before the
-//! transaction begins. Nothing here depends on another projection. Bound: [`STREAMS`] streams in memory at a time.
+//! transaction begins. Nothing here depends on another projection. An event that has its row has been applied, and is skipped.
+//! Bound: [`STREAMS`] streams in memory at a time.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -90,7 +91,7 @@ pub(crate) struct Contradictions<'a> {
 
 const INSERT: &str = "INSERT INTO contradictions
     (position, job, account, signal, attempt, reason, result, posted_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (position) DO NOTHING";
 
 impl<'a> Contradictions<'a> {
     pub(crate) fn begin(connection: &'a Connection, batch: &'a Batch) -> Self {
@@ -115,7 +116,7 @@ impl Changes for Contradictions<'_> {
             .connection
             .prepare_cached(INSERT)
             .map_err(table_error)?;
-        let inserted = insert.execute(params![
+        let values = params![
             event.position.get(),
             job.as_str(),
             account.as_str(),
@@ -124,12 +125,9 @@ impl Changes for Contradictions<'_> {
             said.reason.as_ref().map(Reason::as_str),
             said.result.as_ref().map(JobResult::as_str),
             event.posted_at.as_micros(),
-        ]);
-        match inserted.map_err(table_error) {
-            Ok(_) => Ok(()),
-            Err(StoreError::Damaged { why }) => Err(Refused::Impossible(why)),
-            Err(error) => Err(error.into()),
-        }
+        ];
+        insert.execute(values).map_err(table_error)?;
+        Ok(())
     }
 
     fn write(self: Box<Self>) -> Result<(), StoreError> {

@@ -79,6 +79,20 @@ async fn a_projection_that_is_behind_joins_the_others() {
 }
 
 #[tokio::test]
+async fn rows_that_are_ahead_of_their_checkpoint_are_not_counted_twice() {
+    let world = World::new().await;
+    world.busy(300, 11).await;
+    world.project().await;
+    let before = Tables::read(&world.path());
+    // As after a repair that folded farther than the live runner had come.
+    world.sql("UPDATE checkpoints SET position = 0, event_id = NULL");
+    let projections = world.projections().await.with_page_events(9);
+    assert_eq!(projections.catch_up().await.unwrap().halted().count(), 0);
+    assert!(!before.of("contradictions").is_empty());
+    Tables::read(&world.path()).assert_same(&before, "applied again");
+}
+
+#[tokio::test]
 async fn opening_again_keeps_what_is_there() {
     let world = World::new().await;
     world.busy(60, 7).await;

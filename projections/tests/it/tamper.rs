@@ -198,34 +198,46 @@ async fn a_stream_that_no_legal_history_has_is_found_once() {
     );
 }
 
+/// The late success's append, cut in two appends of one event each: the delivery, and the reclaim.
+fn cut_success(connection: &rusqlite::Connection) -> [Vec<u8>; 2] {
+    let sql = "SELECT body FROM appends WHERE position = 7";
+    let body: Vec<u8> = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    let text = b"recoup.job.reclaimed";
+    let at = body.windows(text.len()).position(|some| some == text);
+    // A body begins with its number of events; an event with its id of 16 bytes and the length of its type's name.
+    let (first, second) = body[1..].split_at(at.unwrap() - 18);
+    [first, second].map(|event| [&[1], event].concat())
+}
+
+const DELIVERED_REFUNDED: &str =
+    "jobs: job j1: the job was delivered, and its refund was not taken back";
+
 #[tokio::test]
 async fn half_an_append_is_no_whole_job() {
     let world = world().await;
-    // The late success loses its reclaim: delivered, and the refund was not taken back.
-    let half = "UPDATE appends SET events = 1, body = ?1 WHERE position = 7";
     let connection = rusqlite::Connection::open(world.path()).unwrap();
-    let body: Vec<u8> = connection
-        .query_row("SELECT body FROM appends WHERE position = 7", [], |row| {
-            row.get(0)
-        })
-        .unwrap();
-    let text = b"recoup.job.reclaimed";
-    let at = body
-        .windows(text.len())
-        .position(|some| some == text)
-        .unwrap();
-    // One event instead of two; the second begins with its id of 16 bytes and the length of its type's name.
-    let mut cut = body[..at - 17].to_vec();
-    cut[0] = 1;
-    connection.execute(half, [cut]).unwrap();
+    let [delivered, _] = cut_success(&connection);
+    let half = "UPDATE appends SET events = 1, body = ?1 WHERE position = 7";
+    connection.execute(half, [delivered]).unwrap();
+    world.sql("DELETE FROM appends WHERE position > 7");
+    assert_eq!(findings(&world, "jobs").await, [DELIVERED_REFUNDED]);
+}
+
+#[tokio::test]
+async fn a_job_is_whole_after_each_append_and_not_only_in_the_end() {
+    let world = world().await;
+    let connection = rusqlite::Connection::open(world.path()).unwrap();
+    let [delivered, reclaimed] = cut_success(&connection);
+    let half = "UPDATE appends SET events = 1, body = ?1 WHERE position = 7";
+    connection.execute(half, [delivered]).unwrap();
+    // The other half follows at once, by another command: all is well again, and was not in between.
+    let metadata = r#"{"$correlationId":"j1","$causationId":"another"}"#;
+    let rest = "INSERT INTO appends SELECT 8, stream, revision + 1, 1, posted_at, ?1, ?2
+        FROM appends WHERE position = 7";
     connection
-        .execute("DELETE FROM appends WHERE position > 7", [])
+        .execute(rest, rusqlite::params![metadata, reclaimed])
         .unwrap();
-    let jobs = findings(&world, "jobs").await;
-    assert_eq!(
-        jobs,
-        ["jobs: job j1: the job was delivered, and its refund was not taken back"]
-    );
+    assert_eq!(findings(&world, "jobs").await, [DELIVERED_REFUNDED]);
 }
 
 #[tokio::test]
