@@ -10,5 +10,6 @@ mod children;
 mod driver;
 mod killed;
 mod log;
+mod reopened;
 mod shared;
 mod stopped;

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::error::{is_unknown_after_commit, store_error};
 use super::figures::Figures;
+use super::place::Place;
 use super::rows::{self, Tail};
 use super::writer::{Reply, roll_back};
 use crate::clock::{Clock, Timestamp};
@@ -87,11 +88,11 @@ impl Broken {
 /// Checks and writes `members` in one transaction. Gives an answer each, and the new head if anything was committed.
 pub(super) fn commit(
     connection: &Connection,
-    clock: &dyn Clock,
+    (clock, place): (&dyn Clock, &Place),
     members: &[Member],
     broken: &mut Broken,
 ) -> (Vec<Answer>, Option<Position>) {
-    let (answers, head) = try_commit(connection, clock, members, broken);
+    let (answers, head) = try_commit(connection, (clock, place), members, broken);
     for (member, answer) in members.iter().zip(&answers) {
         broken.note(member, answer);
     }
@@ -100,7 +101,7 @@ pub(super) fn commit(
 
 fn try_commit(
     connection: &Connection,
-    clock: &dyn Clock,
+    (clock, place): (&dyn Clock, &Place),
     members: &[Member],
     broken: &mut Broken,
 ) -> (Vec<Answer>, Option<Position>) {
@@ -121,6 +122,7 @@ fn try_commit(
             answers.push(answer);
         }
         let head = transaction.finish()?;
+        place.check()?;
         Ok::<(Vec<Answer>, Option<Position>), StoreError>((answers, head))
     });
     let (answers, head) = match written {

@@ -18,6 +18,7 @@ mod lanes;
 mod migrate;
 mod open;
 mod patience;
+mod place;
 mod rows;
 mod writer;
 

@@ -1,10 +1,9 @@
 //! Opening and creating the file.
 //!
-//! Before SQLite touches an existing file, its header is looked at: a file of another program, or one that was cut short, is
-//! refused and left as it was. Creation happens in one transaction: a file is either a whole ledger or none.
+//! An existing file is looked at before anything is changed: another program's, or one that was cut short, is refused and left
+//! as it was. Creation happens in one transaction: a file is either a whole ledger or none.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -38,13 +37,22 @@ const CHECKPOINT_PAGES: i64 = 4_000;
 pub(super) fn open(options: &Options) -> Result<(Connection, Identity), OpenError> {
     let path = &options.path;
     create_folder(path)?;
-    check_header(path)?;
+    check_entry(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags);
     let connection = opened.map_err(|error| io(path, "cannot be opened", &error))?;
-    prepare(&connection, options).map_err(|error| explain(path, error))?;
+    patience::install(&connection, options.busy_timeout).map_err(store_error)?;
+    check_file(&connection, path)?;
+    let journal = prepare(&connection, options).map_err(|error| explain(path, error))?;
+    if journal != "wal" {
+        let why = format!(
+            "{}: this file system allows no WAL (it answers {journal:?}); a ledger needs a local disk",
+            path.display()
+        );
+        return Err(OpenError::Io { why });
+    }
     let identity = create_or_check(&connection, options)?;
     Ok((connection, identity))
 }
@@ -102,79 +110,98 @@ fn create_folder(path: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// Refuses what is no SQLite file, is another program's, or was cut short.
-fn check_header(path: &Path) -> Result<(), OpenError> {
-    let Ok(mut file) = File::open(path) else {
-        // No file yet, or one that SQLite will not be able to open either, and will say so.
-        return Ok(());
+/// Refuses what is surely no whole ledger by the folder's entries alone.
+///
+/// The file itself is not opened: closing any descriptor of it would drop the locks that this process holds through another
+/// connection (<https://www.sqlite.org/howtocorrupt.html>, section 2.2), and with them the WAL that it writes to.
+fn check_entry(path: &Path) -> Result<(), OpenError> {
+    let Ok(entry) = fs::metadata(path) else {
+        return if wal_bytes(path) > 0 {
+            Err(orphaned(path))
+        } else {
+            Ok(())
+        };
     };
-    let length = file
-        .metadata()
-        .map_err(|error| io(path, "cannot be read", &error))?
-        .len();
-    if length == 0 {
-        return Ok(());
-    }
-    let path_text = path.display().to_string();
-    let foreign = |why: &str| {
-        Err(OpenError::Foreign {
-            path: path_text.clone(),
-            why: why.to_owned(),
-        })
-    };
-    let damaged = |why: String| {
-        Err(OpenError::Damaged {
-            path: path_text.clone(),
+    if !entry.is_file() {
+        let why = "it is no regular file".to_owned();
+        return Err(OpenError::Foreign {
+            path: path.display().to_string(),
             why,
-        })
-    };
-    // https://www.sqlite.org/fileformat2.html#the_database_header
-    let mut header = [0_u8; 100];
-    let read = file.read_exact(&mut header);
-    if read.is_err() || &header[..16] != b"SQLite format 3\0" {
-        return foreign("it has no SQLite header");
+        });
     }
-    let number = |at: usize| {
-        u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-    };
-    let page_bytes = match u16::from_be_bytes([header[16], header[17]]) {
-        1 => 65_536,
-        bytes => u64::from(bytes),
-    };
-    // The creating transaction may still stand in the WAL only: then the header is that of an empty file.
-    if number(68) != APPLICATION_ID.cast_unsigned() && number(28) > 1 {
-        return foreign("it is another program's SQLite file");
+    // The smallest page is 512 bytes; SQLite itself takes a file of one byte for an empty one.
+    if (1..512).contains(&entry.len()) {
+        let why = "it has no SQLite header".to_owned();
+        return Err(OpenError::Foreign {
+            path: path.display().to_string(),
+            why,
+        });
     }
-    let wal = path.with_file_name(format!(
-        "{}-wal",
-        path.file_name()
-            .map(|name| name.to_string_lossy())
-            .unwrap_or_default()
-    ));
-    let wal_is_empty = fs::metadata(wal).map_or(true, |wal| wal.len() == 0);
-    let expected = u64::from(number(28)) * page_bytes;
-    // While a WAL is being copied back, the header may run ahead of the file.
-    if wal_is_empty && length < expected {
-        return damaged(format!("it has {length} bytes of {expected}"));
+    if entry.len() == 0 && wal_bytes(path) > 0 {
+        return Err(orphaned(path));
     }
     Ok(())
 }
 
-fn prepare(connection: &Connection, options: &Options) -> Result<(), rusqlite::Error> {
-    patience::install(connection, options.busy_timeout)?;
+/// SQLite would throw the WAL away, and begin anew.
+fn orphaned(path: &Path) -> OpenError {
+    let why = "its WAL is there, and the file itself is gone".to_owned();
+    OpenError::Damaged {
+        path: path.display().to_string(),
+        why,
+    }
+}
+
+fn wal_bytes(path: &Path) -> u64 {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    fs::metadata(wal).map_or(0, |wal| wal.len())
+}
+
+/// Refuses another program's file and one that was cut short, through SQLite's own descriptor, before anything is changed.
+fn check_file(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let number = |name: &str| {
+        let value = connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        value.map_err(|error| explain(path, error))
+    };
+    // SQLite refuses a file that lacks whole pages, or has no header of its own, at the first read.
+    let owner = number("application_id")?;
+    let is_ours = owner == i64::from(APPLICATION_ID);
+    if !is_ours && (owner != 0 || has_any_table(connection)?) {
+        let why = "it is another program's SQLite file".to_owned();
+        return Err(OpenError::Foreign {
+            path: path.display().to_string(),
+            why,
+        });
+    }
+    let expected = number("page_count")?.saturating_mul(number("page_size")?);
+    let length = fs::metadata(path).map_or(0, |entry| entry.len());
+    // While a WAL holds pages, the file may lack the last ones.
+    if wal_bytes(path) == 0 && length < expected.unsigned_abs() {
+        let why = format!("it has {length} bytes of {expected}");
+        return Err(OpenError::Damaged {
+            path: path.display().to_string(),
+            why,
+        });
+    }
+    Ok(())
+}
+
+/// Sets the connection up. Gives the journal mode, which a file system may not allow to change.
+fn prepare(connection: &Connection, options: &Options) -> Result<String, rusqlite::Error> {
     // Switching a new file to WAL does not wait for a lock by itself.
     let deadline = Instant::now() + options.busy_timeout;
-    loop {
+    let journal = loop {
         match connection
             .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))
         {
-            Ok(_) => break,
+            Ok(journal) => break journal,
             Err(error) if is_busy(&error) && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(2));
             }
             Err(error) => return Err(error),
         }
-    }
+    };
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -183,7 +210,7 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), rusqlite::E
             .pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))?;
     }
     connection.set_prepared_statement_cache_capacity(64);
-    Ok(())
+    Ok(journal)
 }
 
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
@@ -230,14 +257,6 @@ pub(super) fn copy_back(connection: &Connection) {
 fn create_or_migrate(connection: &Connection, options: &Options) -> Result<(), OpenError> {
     if has_table(connection, "ledger")? {
         return migrate::run(connection, "ledger", MIGRATIONS);
-    }
-    let owner: i32 = connection
-        .pragma_query_value(None, "application_id", |row| row.get(0))
-        .map_err(store_error)?;
-    if has_any_table(connection)? || (owner != 0 && owner != APPLICATION_ID) {
-        let path = options.path.display().to_string();
-        let why = "it is another program's SQLite file".to_owned();
-        return Err(OpenError::Foreign { path, why });
     }
     connection
         .pragma_update(None, "application_id", APPLICATION_ID)

@@ -12,16 +12,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::{OpenError, is_unknown_after_commit, store_error};
 use super::group::{self, Broken, Group};
+use super::place::Place;
 use super::{MAX_GROUP, Options, QUEUE, open, patience};
 use crate::clock::Clock;
 use crate::store::{Append, Appended, Position, StoreError};
 
 type Answer = Result<Appended, StoreError>;
 
+/// Work that needs a transaction of its own.
+type Work = Box<dyn FnOnce(&Connection, &Place) + Send>;
+
 enum Request {
     One(Append, oneshot::Sender<Answer>),
     Many(Vec<Append>, oneshot::Sender<Vec<Answer>>),
-    Exclusive(Box<dyn FnOnce(&Connection) + Send>),
+    Exclusive(Work),
 }
 
 /// Answers that one request waits for.
@@ -57,6 +61,7 @@ impl Writer {
     pub(super) fn start(connection: Connection, options: &Options) -> Result<Self, OpenError> {
         let (clock, busy_timeout) = (Arc::clone(&options.clock), options.busy_timeout);
         let (queue, requests) = mpsc::channel(QUEUE);
+        let place = Place::of(&options.path)?;
         let head = watch::Sender::new(super::read_head(&connection)?);
         let published = head.clone();
         let thread = thread::Builder::new()
@@ -65,7 +70,7 @@ impl Writer {
                 if let Err(error) = patience::install(&connection, busy_timeout) {
                     tracing::error!(%error, "writes of this process will not wait for others");
                 }
-                run(&connection, &*clock, requests, &published);
+                run(&connection, (&*clock, &place), requests, &published);
             })
             .map_err(|error| OpenError::Io {
                 why: format!("no thread for writing: {error}"),
@@ -119,8 +124,8 @@ impl Writer {
         E: From<StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let request = Request::Exclusive(Box::new(move |connection| {
-            let _ = reply.send(in_transaction(connection, work));
+        let request = Request::Exclusive(Box::new(move |connection, place| {
+            let _ = reply.send(in_transaction(connection, place, work));
         }));
         self.send(request).await?;
         answer.await.unwrap_or_else(|_| Err(gone().into()))
@@ -135,7 +140,7 @@ fn gone() -> StoreError {
 
 fn run(
     connection: &Connection,
-    clock: &dyn Clock,
+    context: (&dyn Clock, &Place),
     mut requests: mpsc::Receiver<Request>,
     head: &watch::Sender<Position>,
 ) {
@@ -159,10 +164,10 @@ fn run(
             };
         }
         if group.len() > 0 {
-            commit(connection, clock, group, head);
+            commit(connection, context, group, head);
         }
         if let Some(work) = exclusive {
-            work(connection);
+            work(connection, context.1);
         }
     }
     open::copy_back(connection);
@@ -171,7 +176,7 @@ fn run(
 /// Commits a group in transactions of at most [`MAX_GROUP`] appends, and answers.
 fn commit(
     connection: &Connection,
-    clock: &dyn Clock,
+    context: (&dyn Clock, &Place),
     group: Group,
     head: &watch::Sender<Position>,
 ) {
@@ -179,7 +184,7 @@ fn commit(
     let mut answers = Vec::with_capacity(members.len());
     let mut broken = Broken::default();
     for chunk in members.chunks(MAX_GROUP) {
-        let (part, position) = group::commit(connection, clock, chunk, &mut broken);
+        let (part, position) = group::commit(connection, context, chunk, &mut broken);
         answers.extend(part);
         if let Some(position) = position {
             head.send_replace(position);
@@ -203,12 +208,14 @@ fn commit(
 
 fn in_transaction<T, E: From<StoreError>>(
     connection: &Connection,
+    place: &Place,
     work: impl FnOnce(&Connection) -> Result<T, E>,
 ) -> Result<T, E> {
     connection
         .execute_batch("BEGIN IMMEDIATE")
         .map_err(store_error)?;
     let committed = work(connection).and_then(|value| {
+        place.check()?;
         connection
             .execute_batch("COMMIT")
             .map(|()| value)
