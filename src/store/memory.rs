@@ -64,9 +64,18 @@ impl MemoryStore {
 }
 
 impl Log {
-    fn append(&mut self, append: Append, now: Timestamp) -> Result<Appended, StoreError> {
+    fn append(
+        &mut self,
+        append: Append,
+        now: Timestamp,
+        zone: Zone,
+    ) -> Result<Appended, StoreError> {
         let current = self.last_revision(&append.stream);
-        if super::Expected::after(current) != append.expected {
+        let is_stale = self
+            .events
+            .last()
+            .is_some_and(|last| append.is_charged_before_month_of(last.posted_at, zone));
+        if super::Expected::after(current) != append.expected || is_stale {
             return Ok(Appended::Conflict { current });
         }
         let posted_at = self
@@ -171,13 +180,14 @@ impl EventStore for MemoryStore {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.now()
+        let last = self.lock().events.last().map(|last| last.posted_at);
+        last.map_or(self.clock.now(), |last| last.max(self.clock.now()))
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         let mut log = self.lock();
         let now = self.clock.now();
-        let appended = log.append(append, now);
+        let appended = log.append(append, now, self.identity.zone);
         let head = log.head();
         // Under the lock: a slower caller must not set an older head.
         self.head.send_replace(head);
@@ -196,7 +206,7 @@ impl EventStore for MemoryStore {
                 let current = log.last_revision(&stream);
                 Ok(Appended::Conflict { current })
             } else {
-                log.append(append, now)
+                log.append(append, now, self.identity.zone)
             };
             if !matches!(answer, Ok(Appended::Committed { .. })) {
                 broken.insert(stream);

@@ -34,6 +34,7 @@ use crate::clock::{BudgetMonth, Timestamp, Zone};
 use crate::codec::{Event, EventType, Metadata, Stream, StreamName, event_id};
 use crate::credits::Scale;
 use crate::ids::{AccountId, CommandId};
+use crate::job::JobEvent;
 
 /// The place of an event in its stream, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -224,6 +225,18 @@ impl Append {
         }
     }
 
+    /// Whether it charges a job in an earlier month than the log has come to: its clock was behind, and the cap that it would be
+    /// checked against is one that has closed. It has to be decided again.
+    #[must_use]
+    pub fn is_charged_before_month_of(&self, posted_at: Timestamp, zone: Zone) -> bool {
+        let charged_in = |new: &NewEvent| match &new.event {
+            Event::Job(JobEvent::Charged(charged)) => charged.posting.budget_month,
+            Event::Job(_) | Event::Account(_) => None,
+        };
+        let mut months = self.events.iter().filter_map(charged_in);
+        months.any(|month| month < zone.month_of(posted_at))
+    }
+
     /// The revision that the last event gets.
     #[must_use]
     pub fn last_revision(&self) -> Revision {
@@ -244,7 +257,8 @@ pub enum Appended {
         /// When the store recorded it.
         posted_at: Timestamp,
     },
-    /// The stream is not at the expected revision. Nothing was written.
+    /// The stream is not at the expected revision, or the append charges in a month that the log has left behind. Nothing was
+    /// written: load, and decide again.
     Conflict {
         /// Where it is; none if it has no event.
         current: Option<Revision>,
@@ -321,7 +335,8 @@ pub trait EventStore: Send + Sync + fmt::Debug + 'static {
     /// What the ledger was created with.
     fn identity(&self) -> &Identity;
 
-    /// The store's clock: what deadlines are compared with and days are computed from.
+    /// The store's clock: what deadlines are compared with and months are computed from. Not earlier than any `posted_at` that this
+    /// process has seen.
     fn now(&self) -> Timestamp;
 
     /// Appends one command's events.

@@ -19,8 +19,9 @@ use super::error::{is_unknown_after_commit, store_error};
 use super::figures::Figures;
 use super::place::Place;
 use super::rows::{self, Tail};
+use super::time::StoreClock;
 use super::writer::{Reply, roll_back};
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{Timestamp, Zone};
 use crate::codec::StreamName;
 use crate::store::{Append, Appended, Expected, Position, Revision, StoreError};
 
@@ -31,6 +32,13 @@ pub(super) struct Member {
     append: Append,
     /// The call of many appends that it is part of.
     call: Option<usize>,
+}
+
+/// What every transaction needs to know.
+pub(super) struct Context {
+    pub(super) clock: StoreClock,
+    pub(super) zone: Zone,
+    pub(super) place: Place,
 }
 
 /// What waits for the next transaction.
@@ -88,11 +96,11 @@ impl Broken {
 /// Checks and writes `members` in one transaction. Gives an answer each, and the new head if anything was committed.
 pub(super) fn commit(
     connection: &Connection,
-    (clock, place): (&dyn Clock, &Place),
+    context: &Context,
     members: &[Member],
     broken: &mut Broken,
 ) -> (Vec<Answer>, Option<Position>) {
-    let (answers, head) = try_commit(connection, (clock, place), members, broken);
+    let (answers, head) = try_commit(connection, context, members, broken);
     for (member, answer) in members.iter().zip(&answers) {
         broken.note(member, answer);
     }
@@ -101,7 +109,7 @@ pub(super) fn commit(
 
 fn try_commit(
     connection: &Connection,
-    (clock, place): (&dyn Clock, &Place),
+    context: &Context,
     members: &[Member],
     broken: &mut Broken,
 ) -> (Vec<Answer>, Option<Position>) {
@@ -109,7 +117,7 @@ fn try_commit(
     if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
         return all(&store_error(error));
     }
-    let written = Transaction::begin(connection, clock).and_then(|mut transaction| {
+    let written = Transaction::begin(connection, context).and_then(|mut transaction| {
         let mut answers = Vec::with_capacity(members.len());
         for member in members {
             let answer = if broken.contains(member) {
@@ -121,11 +129,12 @@ fn try_commit(
             broken.note(member, &answer);
             answers.push(answer);
         }
+        let posted_at = transaction.posted_at;
         let head = transaction.finish()?;
-        place.check()?;
-        Ok::<(Vec<Answer>, Option<Position>), StoreError>((answers, head))
+        context.place.check()?;
+        Ok((answers, head, posted_at))
     });
-    let (answers, head) = match written {
+    let (answers, head, posted_at) = match written {
         Ok(written) => written,
         Err(error) => {
             roll_back(connection);
@@ -138,7 +147,10 @@ fn try_commit(
         return (answers, None);
     }
     match connection.execute_batch("COMMIT") {
-        Ok(()) => (answers, head),
+        Ok(()) => {
+            context.clock.saw(posted_at);
+            (answers, head)
+        }
         Err(error) => {
             roll_back(connection);
             (after_failed_commit(answers, error), None)
@@ -164,6 +176,9 @@ fn after_failed_commit(answers: Vec<Answer>, error: rusqlite::Error) -> Vec<Answ
 struct Transaction<'a> {
     connection: &'a Connection,
     head: Position,
+    zone: Zone,
+    /// When the last event before this transaction was posted.
+    tail_posted_at: Option<Timestamp>,
     posted_at: Timestamp,
     wrote: bool,
     /// The last revision of streams that were written to.
@@ -172,14 +187,18 @@ struct Transaction<'a> {
 }
 
 impl<'a> Transaction<'a> {
-    fn begin(connection: &'a Connection, clock: &dyn Clock) -> Result<Self, StoreError> {
+    fn begin(connection: &'a Connection, context: &'a Context) -> Result<Self, StoreError> {
         let Tail { head, posted_at } = rows::read_tail(connection)?;
-        // Read after the lock was taken, and never earlier than what stands before: days are ranges of positions.
-        let posted_at = posted_at.map_or(clock.now(), |last| last.max(clock.now()));
+        if let Some(posted_at) = posted_at {
+            context.clock.saw(posted_at);
+        }
         Ok(Self {
             connection,
+            zone: context.zone,
             head,
-            posted_at,
+            tail_posted_at: posted_at,
+            // Read after the lock was taken, and never earlier than what stands before: days are ranges of positions.
+            posted_at: context.clock.now(),
             wrote: false,
             revisions: HashMap::new(),
             figures: Figures::new(connection),
@@ -197,7 +216,9 @@ impl<'a> Transaction<'a> {
     /// Checks one member and, if nothing speaks against it, writes it. The outer error fails the whole group.
     fn append(&mut self, append: &Append) -> Result<Answer, StoreError> {
         let current = self.last_revision(&append.stream)?;
-        if Expected::after(current) != append.expected {
+        let is_stale = |tail| append.is_charged_before_month_of(tail, self.zone);
+        if Expected::after(current) != append.expected || self.tail_posted_at.is_some_and(is_stale)
+        {
             return Ok(Ok(Appended::Conflict { current }));
         }
         if let Some(admission) = &append.admission

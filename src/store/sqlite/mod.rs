@@ -20,6 +20,7 @@ mod open;
 mod patience;
 mod place;
 mod rows;
+mod time;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ impl SqliteStore {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let opened = tokio::task::spawn_blocking(move || {
             let (connection, identity) = open::open(&options)?;
-            let writer = Writer::start(connection, &options)?;
+            let writer = Writer::start(connection, &options, identity.zone)?;
             let lanes = Lanes::start(&options)?;
             Ok(Self {
                 shared: Arc::new(Shared {
@@ -189,7 +190,7 @@ impl EventStore for SqliteStore {
     }
 
     fn now(&self) -> Timestamp {
-        self.shared.options.clock.now()
+        self.shared.writer.now()
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {

@@ -11,10 +11,11 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::error::{OpenError, is_unknown_after_commit, store_error};
-use super::group::{self, Broken, Group};
+use super::group::{self, Broken, Context, Group};
 use super::place::Place;
-use super::{MAX_GROUP, Options, QUEUE, open, patience};
-use crate::clock::Clock;
+use super::time::StoreClock;
+use super::{MAX_GROUP, Options, QUEUE, open, patience, rows};
+use crate::clock::{Timestamp, Zone};
 use crate::store::{Append, Appended, Position, StoreError};
 
 type Answer = Result<Appended, StoreError>;
@@ -40,6 +41,7 @@ pub(super) struct Writer {
     /// None once the writer is being dropped.
     queue: Option<mpsc::Sender<Request>>,
     head: watch::Sender<Position>,
+    clock: StoreClock,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -58,11 +60,21 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, options: &Options) -> Result<Self, OpenError> {
-        let (clock, busy_timeout) = (Arc::clone(&options.clock), options.busy_timeout);
+    pub(super) fn start(
+        connection: Connection,
+        options: &Options,
+        zone: Zone,
+    ) -> Result<Self, OpenError> {
+        let busy_timeout = options.busy_timeout;
         let (queue, requests) = mpsc::channel(QUEUE);
-        let place = Place::of(&options.path)?;
-        let head = watch::Sender::new(super::read_head(&connection)?);
+        let tail = rows::read_tail(&connection)?;
+        let head = watch::Sender::new(tail.head);
+        let context = Context {
+            clock: StoreClock::new(Arc::clone(&options.clock), tail.posted_at),
+            zone,
+            place: Place::of(&options.path)?,
+        };
+        let clock = context.clock.clone();
         let published = head.clone();
         let thread = thread::Builder::new()
             .name("recoup-write".to_owned())
@@ -70,7 +82,7 @@ impl Writer {
                 if let Err(error) = patience::install(&connection, busy_timeout) {
                     tracing::error!(%error, "writes of this process will not wait for others");
                 }
-                run(&connection, (&*clock, &place), requests, &published);
+                run(&connection, &context, requests, &published);
             })
             .map_err(|error| OpenError::Io {
                 why: format!("no thread for writing: {error}"),
@@ -78,8 +90,14 @@ impl Writer {
         Ok(Self {
             queue: Some(queue),
             head,
+            clock,
             thread: Some(thread),
         })
+    }
+
+    /// The store's clock, as far as this process knows the log.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     pub(super) fn appended(&self) -> watch::Receiver<Position> {
@@ -140,7 +158,7 @@ fn gone() -> StoreError {
 
 fn run(
     connection: &Connection,
-    context: (&dyn Clock, &Place),
+    context: &Context,
     mut requests: mpsc::Receiver<Request>,
     head: &watch::Sender<Position>,
 ) {
@@ -167,7 +185,7 @@ fn run(
             commit(connection, context, group, head);
         }
         if let Some(work) = exclusive {
-            work(connection, context.1);
+            work(connection, &context.place);
         }
     }
     open::copy_back(connection);
@@ -176,7 +194,7 @@ fn run(
 /// Commits a group in transactions of at most [`MAX_GROUP`] appends, and answers.
 fn commit(
     connection: &Connection,
-    context: (&dyn Clock, &Place),
+    context: &Context,
     group: Group,
     head: &watch::Sender<Position>,
 ) {

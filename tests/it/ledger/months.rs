@@ -152,3 +152,43 @@ async fn the_month_is_the_one_of_the_ledgers_zone() {
         assert_eq!(figures(&*store, month).await, (100, 0), "{instant}");
     }
 }
+
+/// Interleaving: December's cap is used up. The clock is set back by two seconds, into November, whose cap is whole. Nobody may be
+/// charged in a month that the log has left behind: not the process that was there, not one that looks anew, not one that was open
+/// before December came and has seen nothing of it.
+#[tokio::test]
+async fn a_clock_that_is_set_back_brings_no_month_back() {
+    let file = File::starting_at(at("2026-11-30T23:59:50Z"));
+    let (here, unaware) = (file.ledger().await, file.ledger().await);
+    capped(&here, 100).await;
+    file.clock.set(at("2026-12-01T00:00:00.5Z"));
+    on(&here, "full", charging(100, policy(Mode::External, 1))).await;
+    file.clock.set(at("2026-11-30T23:59:58.5Z"));
+    let charge = |ledger: Ledger, job: &'static str| async move {
+        let command = charging(1, policy(Mode::External, 1));
+        let (id, job) = (CommandId::random(), job_id(job));
+        let mut answers = ledger
+            .batch(vec![(id, Command::Job(job.clone(), command.clone()))])
+            .await;
+        answers.push(ledger.job(CommandId::random(), job, command).await);
+        answers
+    };
+    for (ledger, job) in [(unaware, "a"), (here, "b"), (file.ledger().await, "c")] {
+        for answer in charge(ledger, job).await {
+            let code = answer
+                .as_ref()
+                .ok()
+                .and_then(|outcome| outcome.rejection())
+                .map(|no| no.code());
+            assert_eq!(code, Some("cap_exceeded"), "{job}: {answer:?}");
+        }
+    }
+    let store = file.store().await;
+    assert_eq!(
+        (
+            figures(&*store, "2026-11").await,
+            figures(&*store, "2026-12").await
+        ),
+        ((0, 0), (100, 0))
+    );
+}
