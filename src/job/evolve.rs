@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::command::FailureClass;
 use super::event::{
     AttemptFailed, AttemptStarted, Charged, JobEvent, LeaseExtended, Redriven, RetryScheduled,
     Signal,
@@ -145,17 +146,25 @@ fn step(
         _ if ended => return Err("the job has ended for good"),
         JobEvent::AttemptStarted(started) => start(job, started, revision, posted_at)?,
         JobEvent::LeaseExtended(extended) => extend(job, *extended, revision, posted_at)?,
-        JobEvent::AttemptFailed(AttemptFailed { attempt, .. }) => {
-            raise(job, *attempt)?;
-            // The event behind it says what follows. An append that ends here leaves a job that ended unsettled, which
-            // the invariants refuse, unless it had failed before.
+        JobEvent::AttemptFailed(failed) => fail(job, failed)?,
+        JobEvent::RetryScheduled(scheduled) => schedule(job, scheduled, revision, posted_at)?,
+        JobEvent::Failed(_) => {
+            if job.money != Money::Refunded
+                || !matches!(job.work, Work::Failed | Work::Queued { .. })
+            {
+                return Err("only a refunded job fails, after its attempt or before the first");
+            }
             job.work = Work::Failed;
         }
-        JobEvent::RetryScheduled(scheduled) => schedule(job, scheduled, revision, posted_at)?,
-        JobEvent::Failed(_) => job.work = Work::Failed,
         JobEvent::DeadLettered(_) => {
-            if job.is_external() {
-                return Err("a job of an external kind has no dead letter");
+            let may_be = matches!(
+                job.work,
+                Work::Failed | Work::Queued { .. } | Work::RetryScheduled { .. }
+            );
+            if job.is_external() || job.money != Money::Refunded || !may_be {
+                return Err(
+                    "only a claimed and refunded job that does not run becomes a dead letter",
+                );
             }
             job.work = Work::DeadLettered;
         }
@@ -172,7 +181,12 @@ fn step(
             };
         }
         JobEvent::Redriven(redriven) => redrive(job, redriven, revision, posted_at)?,
-        JobEvent::Cancelled(_) => job.work = Work::Cancelled,
+        JobEvent::Cancelled(_) => {
+            if matches!(job.work, Work::Running { .. }) {
+                return Err("a running job is not cancelled");
+            }
+            job.work = Work::Cancelled;
+        }
         JobEvent::Discarded(_) => {
             if !matches!(job.work, Work::DeadLettered | Work::Failed) {
                 return Err("only a dead letter or a failed job is discarded");
@@ -222,6 +236,28 @@ fn raise(job: &mut Recorded, attempt: Attempt) -> Result<(), &'static str> {
     } else if attempt != job.attempt {
         return Err("its attempt is neither the highest nor the next");
     }
+    Ok(())
+}
+
+fn fail(job: &mut Recorded, failed: &AttemptFailed) -> Result<(), &'static str> {
+    let (is_current, is_next) = (
+        failed.attempt == job.attempt,
+        failed.attempt == job.attempt.next(),
+    );
+    let may_fail = match &job.work {
+        Work::Running { .. } => is_current,
+        Work::Queued { .. } => is_next && job.is_external(),
+        Work::RetryScheduled { .. } => is_current && failed.class != FailureClass::Retryable,
+        Work::Failed => is_next && job.is_external() && job.money == Money::Refunded,
+        Work::DeadLettered | Work::Delivered { .. } | Work::Cancelled | Work::Discarded => false,
+    };
+    if !may_fail {
+        return Err("that attempt cannot fail here");
+    }
+    job.attempt = failed.attempt;
+    // The event behind it says what follows. An append that ends here leaves a job that ended unsettled, which the
+    // invariants refuse, unless it had failed before.
+    job.work = Work::Failed;
     Ok(())
 }
 
@@ -302,7 +338,8 @@ fn schedule(
     revision: Revision,
     posted_at: Timestamp,
 ) -> Result<(), &'static str> {
-    if job.is_external() || job.money != Money::Refunded || !matches!(job.work, Work::Failed) {
+    let has_failed = matches!(job.work, Work::Failed) && scheduled.attempt == job.attempt;
+    if job.is_external() || job.money != Money::Refunded || !has_failed {
         return Err("only a claimed job whose attempt failed and was refunded is retried");
     }
     let due_at = posted_at.after(Duration::from_millis(scheduled.delay_ms));

@@ -315,6 +315,21 @@ fn state() -> Vec<Case> {
             &external.clone().fail(1),
             vec![redriven(&external, 1, COST)],
         ),
+        case("a failure of attempt 0", &claimed, vec![attempt_failed(0)]),
+        case(
+            "a failure of a dead letter",
+            &claimed,
+            vec![
+                refunded(&claimed, COST, 0),
+                dead(&claimed, 0),
+                attempt_failed(1),
+            ],
+        ),
+        case(
+            "a dead letter that runs",
+            &running,
+            vec![refunded(&running, COST, 0), dead(&running, 0)],
+        ),
         case("a delivery by attempt 0", &claimed, vec![delivered(0)]),
         case(
             "a contradiction that stands twice",
