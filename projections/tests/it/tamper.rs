@@ -185,7 +185,7 @@ async fn an_append_that_was_cut_out_leaves_holes() {
 #[tokio::test]
 async fn a_stream_that_no_legal_history_has_is_found_once() {
     let world = world().await;
-    // The failure's three events are put in place of the success: a second refund.
+    // The failure's three events are put in place of the success: its attempt has failed before, and a second refund would follow.
     world.sql(
         "UPDATE appends SET events = 3, body = (SELECT body FROM appends WHERE position = 4)
         WHERE position = 7; DELETE FROM appends WHERE position > 7",
@@ -193,7 +193,7 @@ async fn a_stream_that_no_legal_history_has_is_found_once() {
     let jobs = findings(&world, "jobs").await;
     assert_eq!(jobs.len(), 1, "{jobs:#?}");
     assert!(
-        jobs[0].contains("event 8: event 5 (refunded) cannot follow"),
+        jobs[0].contains("event 7: event 4 (attempt_failed) cannot follow"),
         "{jobs:#?}"
     );
 }
