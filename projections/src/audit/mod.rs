@@ -6,8 +6,13 @@
 //! projection at its own checkpoint. The fold of a job and the fold of an account are the ledger's; what the projections should
 //! hold is computed here again, from the events, by none of the projections' code.
 //!
+//! Before that the file itself is looked at ([`file`]): a guard that lacks an entry would let a job be charged twice.
+//!
 //! What cannot be read is a finding, and nothing is summed over it: the fold of that stream and its account stops there,
 //! and so does the comparison of a projection that claims to have passed it.
+//!
+//! Out of reach: facts that stand in one event and nowhere else, such as a reason, a price list's name or a policy's numbers, and
+//! the scale of the ledger: nothing in the file contradicts another value. No checksum covers them.
 //!
 //! Bounds: a page of the log and a page of a table in memory, beside them a few hundred bytes for each job, each account and its
 //! months, and each row of daily usage: nothing that grows with the number of events. The snapshot keeps the file's WAL from being
@@ -15,6 +20,7 @@
 
 mod accounts;
 mod alongside;
+mod file;
 mod job_rows;
 mod jobs;
 mod marks;

@@ -64,7 +64,9 @@ impl fmt::Display for Finding {
 /// The checks, in the order in which they are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Area {
-    /// Every event can be read.
+    /// Pages and indexes agree, and the schema is as it was made.
+    File,
+    /// Every event can be read, and its id is that of its place and command.
     Events,
     /// Positions have no holes, and time does not run back.
     Positions,
@@ -86,7 +88,8 @@ pub(super) enum Area {
 }
 
 impl Area {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
+        Self::File,
         Self::Events,
         Self::Positions,
         Self::Streams,
@@ -102,6 +105,7 @@ impl Area {
 
     const fn name(self) -> &'static str {
         match self {
+            Self::File => "file",
             Self::Events => "events",
             Self::Positions => "positions",
             Self::Streams => "streams",

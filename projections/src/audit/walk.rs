@@ -2,7 +2,7 @@
 //!
 //! An append is over when an event of another stream or another command follows: only then must a job's state be whole.
 
-use recoup::codec::{Decoded, Event, Stream, decode};
+use recoup::codec::{Decoded, Event, Metadata, Stream, decode, event_id};
 use recoup::job::JobEvent;
 use recoup::store::sqlite::{read_head, read_page};
 use recoup::store::{RecordedEvent, StoreError};
@@ -11,6 +11,7 @@ use rusqlite::Connection;
 
 use super::accounts::Accounts;
 use super::alongside::Alongside;
+use super::file;
 use super::job_rows::JobRows;
 use super::jobs::Jobs;
 use super::marks::Marks;
@@ -85,6 +86,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn begin(connection: &'a Connection, zone: Zone) -> Result<Self, ProjectionError> {
         let mut report = Report::default();
+        file::check(connection, &mut report)?;
         let marks = Marks::read(connection, zone, &mut report)?;
         Ok(Self {
             connection,
@@ -110,7 +112,10 @@ impl<'a> Walk<'a> {
             .compare_before(Some(recorded.position), tools, &self.jobs)?;
         let stream = self.enter(recorded);
         match decode(recorded) {
-            Ok(Decoded::Event(event)) => self.fold(recorded, stream.as_ref(), &event),
+            Ok(Decoded::Event(event)) => {
+                self.check_id(recorded, &event);
+                self.fold(recorded, stream.as_ref(), &event)
+            }
             Ok(Decoded::Retired) => {
                 self.fold_stream(recorded, stream.as_ref(), None);
                 Ok(())
@@ -144,6 +149,23 @@ impl<'a> Walk<'a> {
             );
             self.report
                 .wrong(Area::Positions, format_args!("event {position}"), what);
+        }
+    }
+
+    /// An event's id is derived from its stream, revision, type and command: neither can be changed alone.
+    fn check_id(&mut self, recorded: &RecordedEvent, event: &Event) {
+        let subject = format_args!("event {}", recorded.position);
+        match Metadata::parse(&recorded.metadata, recorded.position) {
+            Ok(Metadata { command, .. }) => {
+                let (stream, revision) = (&recorded.stream, recorded.revision);
+                let id = event_id(stream, revision, event.event_type(), &command);
+                if id != recorded.id {
+                    let what = "its id is not that of its place and command";
+                    self.report
+                        .differs(Area::Events, subject, what, (id, recorded.id));
+                }
+            }
+            Err(error) => self.report.wrong(Area::Events, subject, error.to_string()),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod audit;
 mod batches;
+mod damage;
 mod days;
 mod follow;
 mod halts;

@@ -3,9 +3,12 @@
 //! Never edit one that has landed. Numbers and names are the same on every database. A file with a newer number than this build
 //! has is refused.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::{OpenError, store_error};
+use crate::store::StoreError;
 
 /// One step of a schema.
 #[derive(Debug, Clone, Copy)]
@@ -82,4 +85,48 @@ pub(super) fn run(
             .map_err(store_error)?;
     }
     Ok(())
+}
+
+/// What of `component`'s tables and indexes is not in the file as its migrations made it; nothing for a component that has none there.
+pub fn schema_faults(
+    connection: &Connection,
+    component: &str,
+    migrations: &[Migration],
+) -> Result<Vec<String>, StoreError> {
+    let known = migrations.last().map_or(0, |last| last.number);
+    let made = match found(connection, component) {
+        Ok(made) => made.min(known),
+        Err(OpenError::Store(error)) => return Err(error),
+        Err(error) => {
+            return Err(StoreError::Damaged {
+                why: error.to_string(),
+            });
+        }
+    };
+    let model = Connection::open_in_memory().map_err(store_error)?;
+    for migration in migrations
+        .iter()
+        .filter(|migration| migration.number <= made)
+    {
+        model.execute_batch(migration.sql).map_err(store_error)?;
+    }
+    let (expected, found) = (schema(&model)?, schema(connection)?);
+    let faults = expected
+        .iter()
+        .filter_map(|(name, sql)| match found.get(name) {
+            None => Some(format!("{name} is missing")),
+            Some(found) if found != sql => Some(format!("{name} is not as it was made")),
+            Some(_) => None,
+        });
+    Ok(faults.collect())
+}
+
+/// Tables and indexes with the statements that made them.
+fn schema(connection: &Connection) -> Result<BTreeMap<String, String>, StoreError> {
+    let sql = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL";
+    let mut statement = connection.prepare(sql).map_err(store_error)?;
+    let rows = statement
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(store_error)?;
+    rows.collect::<Result<_, _>>().map_err(store_error)
 }

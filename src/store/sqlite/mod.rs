@@ -44,7 +44,8 @@ use crate::ids::AccountId;
 
 pub use error::{OpenError, store_error};
 pub use figures::{read_account, read_accounts};
-pub use migrate::Migration;
+pub use migrate::{Migration, schema_faults};
+pub use open::schema_faults as ledger_schema_faults;
 pub use rows::{read_head, read_page};
 
 /// How many requests may wait for the writer.

@@ -115,12 +115,10 @@ fn create_folder(path: &Path) -> Result<(), OpenError> {
 /// The file itself is not opened: closing any descriptor of it would drop the locks that this process holds through another
 /// connection (<https://www.sqlite.org/howtocorrupt.html>, section 2.2), and with them the WAL that it writes to.
 fn check_entry(path: &Path) -> Result<(), OpenError> {
+    // Looked at first: another process may be creating the ledger, and makes its WAL last.
+    let has_wal = wal_bytes(path) > 0;
     let Ok(entry) = fs::metadata(path) else {
-        return if wal_bytes(path) > 0 {
-            Err(orphaned(path))
-        } else {
-            Ok(())
-        };
+        return if has_wal { Err(orphaned(path)) } else { Ok(()) };
     };
     if !entry.is_file() {
         let why = "it is no regular file".to_owned();
@@ -137,7 +135,7 @@ fn check_entry(path: &Path) -> Result<(), OpenError> {
             why,
         });
     }
-    if entry.len() == 0 && wal_bytes(path) > 0 {
+    if entry.len() == 0 && has_wal {
         return Err(orphaned(path));
     }
     Ok(())
@@ -160,6 +158,19 @@ fn wal_bytes(path: &Path) -> u64 {
 
 /// Refuses another program's file and one that was cut short, through SQLite's own descriptor, before anything is changed.
 fn check_file(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    // In one transaction: another process may be creating the ledger between two looks.
+    let exec = |sql: &str| {
+        connection
+            .execute_batch(sql)
+            .map_err(|error| explain(path, error))
+    };
+    exec("BEGIN")?;
+    let checked = check_header(connection, path);
+    exec("ROLLBACK")?;
+    checked
+}
+
+fn check_header(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let number = |name: &str| {
         let value = connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         value.map_err(|error| explain(path, error))
@@ -175,9 +186,10 @@ fn check_file(connection: &Connection, path: &Path) -> Result<(), OpenError> {
         });
     }
     let expected = number("page_count")?.saturating_mul(number("page_size")?);
+    // While a WAL holds pages, the file may lack the last ones. They are in the file before the WAL is gone.
+    let has_wal = wal_bytes(path) > 0;
     let length = fs::metadata(path).map_or(0, |entry| entry.len());
-    // While a WAL holds pages, the file may lack the last ones.
-    if wal_bytes(path) == 0 && length < expected.unsigned_abs() {
+    if !has_wal && length < expected.unsigned_abs() {
         let why = format!("it has {length} bytes of {expected}");
         return Err(OpenError::Damaged {
             path: path.display().to_string(),
@@ -224,6 +236,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 /// The ledger's identity. An existing ledger of this schema is only read: opening it does not wait for a writer.
 fn create_or_check(connection: &Connection, options: &Options) -> Result<Identity, OpenError> {
     if has_table(connection, "ledger")? && migrate::is_current(connection, "ledger", MIGRATIONS)? {
+        check_guard(connection, &options.path)?;
         return check(connection, options);
     }
     let exec = |sql: &str| {
@@ -245,6 +258,22 @@ fn create_or_check(connection: &Connection, options: &Options) -> Result<Identit
             Err(error)
         }
     }
+}
+
+/// Refuses a ledger without the index that lets one of two appends at one revision in.
+fn check_guard(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    match schema_faults(connection)?.first() {
+        None => Ok(()),
+        Some(why) => Err(OpenError::Damaged {
+            path: path.display().to_string(),
+            why: why.clone(),
+        }),
+    }
+}
+
+/// What of the ledger's own tables and indexes is not in the file as it was made.
+pub fn schema_faults(connection: &Connection) -> Result<Vec<String>, crate::store::StoreError> {
+    migrate::schema_faults(connection, "ledger", MIGRATIONS)
 }
 
 /// Copies what can be copied from the WAL into the file, without waiting for anyone. It loses nothing if it fails: the WAL keeps it.
