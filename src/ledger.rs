@@ -202,7 +202,7 @@ impl Ledger {
             let append = job_append(&stream, &state, &id, &events, admission);
             match self.settle(append).await? {
                 Settled::Committed(posted_at) => {
-                    let state = load::advance(&state, &stream.name(), &events, posted_at, &id)?;
+                    let state = self.advance_committed(&stream, &state, &events, posted_at, &id)?;
                     let receipt = Receipt::of_job(&state);
                     self.remember(stream.name(), state);
                     return Ok(if noted {
@@ -289,6 +289,23 @@ impl Ledger {
             at: self.store.now(),
             zone: self.store.identity().zone,
         }
+    }
+
+    /// The state after a commit. What was stored and cannot be folded was applied all the same: it is not told as a failure.
+    fn advance_committed(
+        &self,
+        stream: &Stream,
+        state: &Job,
+        events: &[JobEvent],
+        posted_at: crate::clock::Timestamp,
+        id: &CommandId,
+    ) -> Result<Job, LedgerError> {
+        let stream = stream.name();
+        load::advance(state, &stream, events, posted_at, id).map_err(|error| {
+            self.recent.remove(&stream);
+            let cause = error.to_string();
+            LedgerError::OutcomeUnknown { stream, cause }
+        })
     }
 
     /// Appends; where the outcome stays unknown, repeats the identical append and compares what is stored.

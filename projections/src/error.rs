@@ -63,7 +63,9 @@ impl ProjectionError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Store(error) | Self::Open(OpenError::Store(error)) => match error {
-                StoreError::Unavailable { .. } | StoreError::Full => true,
+                StoreError::Unavailable { .. }
+                | StoreError::Unconfirmed { .. }
+                | StoreError::Full => true,
                 StoreError::ReadOnly { .. }
                 | StoreError::Damaged { .. }
                 | StoreError::Corrupt { .. } => false,

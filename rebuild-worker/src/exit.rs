@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use recoup::ledger::{ChargeError, LedgerError};
 use recoup::store::StoreError;
 use recoup::store::sqlite::OpenError;
+use recoup_projections::ProjectionError;
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +89,24 @@ fn classify_one(cause: &(dyn std::error::Error + 'static)) -> Option<(Exit, Opti
         };
         return Some((exit, Some(ledger_code(error))));
     }
+    if let Some(error) = cause.downcast_ref::<ProjectionError>() {
+        return match error {
+            ProjectionError::Open(error) => classify_one(error),
+            ProjectionError::Store(error) => classify_one(error),
+            ProjectionError::OtherDefinition { .. } => {
+                Some((Exit::Failed, Some("other_definition")))
+            }
+            ProjectionError::OtherLog { .. } => Some((Exit::Failed, Some("other_log"))),
+            ProjectionError::UnknownProjection { .. } => Some((Exit::Usage, Some("usage"))),
+            ProjectionError::Query(_) => Some((Exit::Failed, Some("rows_unreadable"))),
+        };
+    }
     let store = cause.downcast_ref::<StoreError>()?;
-    Some((Exit::Failed, Some(store_code(store))))
+    let exit = match store {
+        StoreError::Unconfirmed { .. } => Exit::Unknown,
+        _ => Exit::Failed,
+    };
+    Some((exit, Some(store_code(store))))
 }
 
 const fn open_code(error: &OpenError) -> &'static str {
@@ -117,6 +134,7 @@ pub const fn ledger_code(error: &LedgerError) -> &'static str {
 const fn store_code(error: &StoreError) -> &'static str {
     match error {
         StoreError::Unavailable { .. } => "unavailable",
+        StoreError::Unconfirmed { .. } => "outcome_unknown",
         StoreError::Full => "disk_full",
         StoreError::ReadOnly { .. } => "read_only",
         StoreError::Damaged { .. } => "damaged",

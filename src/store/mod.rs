@@ -295,12 +295,19 @@ pub struct RecordedEvent {
     pub data: Bytes,
 }
 
-/// Why a store did not do as it was asked. Nothing was written.
+/// Why a store did not do as it was asked. Nothing was written, but for [`Self::Unconfirmed`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// It cannot answer in time; the same call may be repeated.
     #[error("the store is unavailable: {cause}")]
     Unavailable {
+        /// What happened.
+        cause: String,
+    },
+    /// A transaction of other work than appends has no answer to its commit: what it wrote may or may not be there. Look, and
+    /// repeat it. Appends say [`Appended::Unknown`] instead.
+    #[error("a commit has no answer: {cause}")]
+    Unconfirmed {
         /// What happened.
         cause: String,
     },

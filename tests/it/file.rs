@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use recoup::store::StoreError;
 use recoup::store::sqlite::{OpenError, Options, SqliteStore};
-use recoup::{CommandId, Grant, Ledger};
+use recoup::{CommandId, EventStore, Grant, Ledger, Position};
 
 use crate::stores::ledger;
 use crate::values::{account_id, cost, grant_id};
@@ -78,4 +79,38 @@ async fn a_part_of_a_ledger_is_not_taken_for_an_empty_file() {
             "it is left as it was"
         );
     }
+}
+
+/// A panic in somebody's work ends that work: what it wrote is gone, and the threads go on.
+#[tokio::test]
+async fn a_panic_in_a_transaction_ends_that_transaction() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, ledger) = open(&folder.path().join("ledger.db"))
+        .await
+        .expect("it opens");
+    grant(&ledger, "one").await;
+    let written = store.write(|connection| -> Result<(), StoreError> {
+        let removed = connection.execute("DELETE FROM appends", []);
+        panic!("{removed:?}");
+    });
+    let written = written.await;
+    assert!(
+        matches!(written, Err(StoreError::Unconfirmed { .. })),
+        "{written:?}"
+    );
+    for _ in 0..8 {
+        // More often than there are threads that read.
+        let read = store.snapshot(|_| -> Result<(), StoreError> { panic!("a reader") });
+        assert!(matches!(read.await, Err(StoreError::Unavailable { .. })));
+    }
+    grant(&ledger, "two").await;
+    let figures = ledger.account(&account_id("acme")).await.expect("readable");
+    assert_eq!(figures.balance, 200);
+    assert_eq!(
+        store
+            .read_all(Position::START, 10)
+            .await
+            .map(|events| events.len()),
+        Ok(2)
+    );
 }

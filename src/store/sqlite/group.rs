@@ -20,7 +20,7 @@ use super::figures::Figures;
 use super::place::Place;
 use super::rows::{self, Tail};
 use super::time::StoreClock;
-use super::writer::{Reply, roll_back};
+use super::writer::{Busy, Reply, begin, roll_back};
 use crate::clock::{Timestamp, Zone};
 use crate::codec::StreamName;
 use crate::store::{Append, Appended, Expected, Position, Revision, StoreError};
@@ -99,12 +99,13 @@ pub(super) fn commit(
     context: &Context,
     members: &[Member],
     broken: &mut Broken,
-) -> (Vec<Answer>, Option<Position>) {
+) -> Result<(Vec<Answer>, Option<Position>), Busy> {
+    begin(connection).map_err(Busy)?;
     let (answers, head) = try_commit(connection, context, members, broken);
     for (member, answer) in members.iter().zip(&answers) {
         broken.note(member, answer);
     }
-    (answers, head)
+    Ok((answers, head))
 }
 
 fn try_commit(
@@ -114,9 +115,6 @@ fn try_commit(
     broken: &mut Broken,
 ) -> (Vec<Answer>, Option<Position>) {
     let all = |error: &StoreError| (vec![Err(error.clone()); members.len()], None);
-    if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE") {
-        return all(&store_error(error));
-    }
     let written = Transaction::begin(connection, context).and_then(|mut transaction| {
         let mut answers = Vec::with_capacity(members.len());
         for member in members {

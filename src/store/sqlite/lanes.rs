@@ -4,6 +4,7 @@
 //! Short reads (a stream, an account) and scans (pages of the log, snapshots) have lanes of their own: a rebuild delays no
 //! balance. A read never waits for a writer.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -11,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::{OpenError, store_error};
+use super::writer::roll_back;
 use super::{Options, open, patience};
 use crate::store::StoreError;
 
@@ -59,7 +61,7 @@ async fn send<T: Send + 'static>(
     work: impl FnOnce(&Connection) -> T + Send + 'static,
 ) -> Result<T, StoreError> {
     let gone = || StoreError::Unavailable {
-        cause: "the reading threads have ended".to_owned(),
+        cause: "the read or its thread died".to_owned(),
     };
     let (reply, answer) = oneshot::channel();
     let work: Work = Box::new(move |connection| {
@@ -91,7 +93,10 @@ fn start_lanes(
                     .unwrap_or_else(PoisonError::into_inner)
                     .blocking_recv()
             } {
-                work(&connection);
+                // A panic answers nobody; the lane goes on.
+                if catch_unwind(AssertUnwindSafe(|| work(&connection))).is_err() {
+                    tracing::error!("a read panicked");
+                }
             }
         };
         thread::Builder::new()
@@ -109,8 +114,10 @@ pub(super) fn in_snapshot<T, E: From<StoreError>>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, E>,
 ) -> Result<T, E> {
+    // One that panicked or could not be ended is ended first.
+    roll_back(connection);
     connection.execute_batch("BEGIN").map_err(store_error)?;
     let result = work(connection);
-    connection.execute_batch("ROLLBACK").map_err(store_error)?;
+    roll_back(connection);
     result
 }

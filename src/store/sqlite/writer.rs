@@ -3,9 +3,16 @@
 //! It takes what waits, up to [`MAX_GROUP`](super::MAX_GROUP) appends, into one transaction, and answers after the commit. Work that needs a
 //! transaction of its own (a projection's batch, a repair) queues with the appends, so nothing inside a process competes for
 //! the file's lock. A request that was taken is carried out, whether or not its caller still waits.
+//!
+//! While another process keeps the file's lock, one try waits out the patience; then everything that has waited as long is answered
+//! `Unavailable` at once, so that no request waits for more than twice the patience, however many stand before it. A panic
+//! ends its transaction and its answers, not the thread.
 
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -20,13 +27,40 @@ use crate::store::{Append, Appended, Position, StoreError};
 
 type Answer = Result<Appended, StoreError>;
 
-/// Work that needs a transaction of its own.
-type Work = Box<dyn FnOnce(&Connection, &Place) + Send>;
+/// Work that needs a transaction of its own. It is told why if its turn does not come, and says whether another process kept the lock.
+type Work = Box<dyn FnOnce(Result<(&Connection, &Place), StoreError>) -> Result<(), Busy> + Send>;
 
 enum Request {
     One(Append, oneshot::Sender<Answer>),
     Many(Vec<Append>, oneshot::Sender<Vec<Answer>>),
     Exclusive(Work),
+}
+
+impl Request {
+    /// Answers a request whose turn does not come.
+    fn refuse(self, error: StoreError) {
+        // A caller that is gone wants no answer.
+        match self {
+            Self::One(_, reply) => {
+                let _ = reply.send(Err(error));
+            }
+            Self::Many(appends, reply) => {
+                let _ = reply.send(vec![Err(error); appends.len()]);
+            }
+            Self::Exclusive(work) => {
+                let _ = work(Err(error));
+            }
+        }
+    }
+}
+
+/// Another process kept the file's lock for as long as this one waits.
+pub(super) struct Busy(pub(super) StoreError);
+
+/// A request, and since when it waits.
+struct Waiting {
+    since: Instant,
+    request: Request,
 }
 
 /// Answers that one request waits for.
@@ -39,7 +73,8 @@ pub(super) enum Reply {
 #[derive(Debug)]
 pub(super) struct Writer {
     /// None once the writer is being dropped.
-    queue: Option<mpsc::Sender<Request>>,
+    queue: Option<mpsc::Sender<Waiting>>,
+    patience: Duration,
     head: watch::Sender<Position>,
     clock: StoreClock,
     thread: Option<thread::JoinHandle<()>>,
@@ -82,13 +117,20 @@ impl Writer {
                 if let Err(error) = patience::install(&connection, busy_timeout) {
                     tracing::error!(%error, "writes of this process will not wait for others");
                 }
-                run(&connection, &context, requests, &published);
+                let turns = Turns {
+                    connection: &connection,
+                    context: &context,
+                    head: &published,
+                    patience: busy_timeout,
+                };
+                turns.run(requests);
             })
             .map_err(|error| OpenError::Io {
                 why: format!("no thread for writing: {error}"),
             })?;
         Ok(Self {
             queue: Some(queue),
+            patience: busy_timeout,
             head,
             clock,
             thread: Some(thread),
@@ -106,7 +148,13 @@ impl Writer {
 
     async fn send(&self, request: Request) -> Result<(), StoreError> {
         let queue = self.queue.as_ref().ok_or_else(gone)?;
-        queue.send(request).await.map_err(|_| gone())
+        let since = Instant::now();
+        let Ok(place) = tokio::time::timeout(self.patience, queue.reserve()).await else {
+            let cause = format!("{QUEUE} requests wait for the writer");
+            return Err(StoreError::Unavailable { cause });
+        };
+        place.map_err(|_| gone())?.send(Waiting { since, request });
+        Ok(())
     }
 
     pub(super) async fn append(&self, append: Append) -> Answer {
@@ -122,8 +170,8 @@ impl Writer {
     pub(super) async fn append_many(&self, appends: Vec<Append>) -> Vec<Answer> {
         let count = appends.len();
         let (reply, answer) = oneshot::channel();
-        if self.send(Request::Many(appends, reply)).await.is_err() {
-            return vec![Err(gone()); count];
+        if let Err(error) = self.send(Request::Many(appends, reply)).await {
+            return vec![Err(error); count];
         }
         let unknown = || {
             Ok(Appended::Unknown {
@@ -142,11 +190,22 @@ impl Writer {
         E: From<StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let request = Request::Exclusive(Box::new(move |connection, place| {
-            let _ = reply.send(in_transaction(connection, place, work));
+        let request = Request::Exclusive(Box::new(move |turn| {
+            let (result, busy) = match turn {
+                Ok((connection, place)) => match in_transaction(connection, place, work) {
+                    Ok(result) => (result, Ok(())),
+                    Err(Busy(error)) => (Err(error.clone().into()), Err(Busy(error))),
+                },
+                Err(error) => (Err(error.into()), Ok(())),
+            };
+            let _ = reply.send(result);
+            busy
         }));
         self.send(request).await?;
-        answer.await.unwrap_or_else(|_| Err(gone().into()))
+        answer.await.unwrap_or_else(|_| {
+            let cause = "the work or its thread died".to_owned();
+            Err(StoreError::Unconfirmed { cause }.into())
+        })
     }
 }
 
@@ -156,97 +215,186 @@ fn gone() -> StoreError {
     }
 }
 
-fn run(
-    connection: &Connection,
-    context: &Context,
-    mut requests: mpsc::Receiver<Request>,
-    head: &watch::Sender<Position>,
-) {
-    while let Some(first) = requests.blocking_recv() {
-        let mut next = Some(first);
-        let mut group = Group::default();
-        let mut exclusive = None;
-        while let Some(request) = next {
-            match request {
-                Request::One(append, reply) => group.push(append, reply),
-                Request::Many(appends, reply) => group.push_many(appends, reply),
-                Request::Exclusive(work) => {
-                    exclusive = Some(work);
-                    break;
-                }
-            }
-            next = if group.len() < MAX_GROUP {
-                requests.try_recv().ok()
-            } else {
-                None
-            };
-        }
-        if group.len() > 0 {
-            commit(connection, context, group, head);
-        }
-        if let Some(work) = exclusive {
-            work(connection, &context.place);
-        }
-    }
-    open::copy_back(connection);
+/// The writing thread.
+struct Turns<'a> {
+    connection: &'a Connection,
+    context: &'a Context,
+    head: &'a watch::Sender<Position>,
+    patience: Duration,
 }
 
-/// Commits a group in transactions of at most [`MAX_GROUP`] appends, and answers.
+impl Turns<'_> {
+    fn run(&self, mut requests: mpsc::Receiver<Waiting>) {
+        let mut next = requests.blocking_recv();
+        while let Some(first) = next.take() {
+            let mut turn = Some(first);
+            let mut group = Group::default();
+            let mut exclusive = None;
+            while let Some(Waiting { request, .. }) = turn {
+                match request {
+                    Request::One(append, reply) => group.push(append, reply),
+                    Request::Many(appends, reply) => group.push_many(appends, reply),
+                    Request::Exclusive(work) => {
+                        exclusive = Some(work);
+                        break;
+                    }
+                }
+                turn = if group.len() < MAX_GROUP {
+                    requests.try_recv().ok()
+                } else {
+                    None
+                };
+            }
+            let mut busy = Ok(());
+            if group.len() > 0 {
+                busy = self.unharmed(|| commit(self.connection, self.context, group, self.head));
+            }
+            if let Some(work) = exclusive {
+                match busy {
+                    Ok(()) => {
+                        let turn = Ok((self.connection, &self.context.place));
+                        busy = self.unharmed(|| work(turn));
+                    }
+                    Err(Busy(ref error)) => Request::Exclusive(work).refuse(error.clone()),
+                }
+            }
+            if let Err(Busy(error)) = busy {
+                next = self.refuse_what_waited(&mut requests, &error);
+            }
+            next = next.or_else(|| requests.blocking_recv());
+        }
+        open::copy_back(self.connection);
+    }
+
+    /// Runs a transaction. A panic in it answers nobody: what was asked for is then unknown to who asked, and rolled back.
+    fn unharmed(&self, turn: impl FnOnce() -> Result<(), Busy>) -> Result<(), Busy> {
+        catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|_| {
+            tracing::error!("a transaction panicked");
+            roll_back(self.connection);
+            Ok(())
+        })
+    }
+
+    /// Answers everything that has waited for as long as the try that failed. Gives the first request that has not.
+    fn refuse_what_waited(
+        &self,
+        requests: &mut mpsc::Receiver<Waiting>,
+        error: &StoreError,
+    ) -> Option<Waiting> {
+        let now = Instant::now();
+        let mut younger = VecDeque::new();
+        while let Ok(waiting) = requests.try_recv() {
+            if now.duration_since(waiting.since) < self.patience {
+                younger.push_back(waiting);
+                break;
+            }
+            waiting.request.refuse(error.clone());
+        }
+        younger.pop_front()
+    }
+}
+
+/// Commits a group in transactions of at most [`MAX_GROUP`] appends. Each caller is answered as soon as all of its own are done.
 fn commit(
     connection: &Connection,
     context: &Context,
     group: Group,
     head: &watch::Sender<Position>,
-) {
+) -> Result<(), Busy> {
     let (members, replies) = group.into_parts();
-    let mut answers = Vec::with_capacity(members.len());
+    let mut answers: VecDeque<Answer> = VecDeque::new();
+    let mut replies = replies.into_iter().peekable();
     let mut broken = Broken::default();
+    let mut busy = Ok(());
     for chunk in members.chunks(MAX_GROUP) {
-        let (part, position) = group::commit(connection, context, chunk, &mut broken);
-        answers.extend(part);
-        if let Some(position) = position {
-            head.send_replace(position);
+        match &busy {
+            Ok(()) => {
+                let (part, position) = match group::commit(connection, context, chunk, &mut broken)
+                {
+                    Ok(committed) => committed,
+                    Err(Busy(error)) => {
+                        answers.extend(vec![Err(error.clone()); chunk.len()]);
+                        busy = Err(Busy(error));
+                        continue;
+                    }
+                };
+                answers.extend(part);
+                if let Some(position) = position {
+                    head.send_replace(position);
+                }
+            }
+            // Nobody waits for the same lock twice.
+            Err(Busy(error)) => answers.extend(vec![Err(error.clone()); chunk.len()]),
+        }
+        while let Some(reply) = replies.next_if(|reply| reply.count() <= answers.len()) {
+            reply.send(&mut answers);
         }
     }
-    let mut answers = answers.into_iter();
+    // Calls of no appends, behind the last one.
     for reply in replies {
-        // A caller that is gone wants no answer; what it asked for is done.
-        match reply {
-            Reply::One(reply) => {
-                if let Some(answer) = answers.next() {
+        reply.send(&mut answers);
+    }
+    busy
+}
+
+impl Reply {
+    /// How many answers its caller waits for.
+    const fn count(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Many(_, count) => *count,
+        }
+    }
+
+    /// Answers. A caller that is gone wants no answer; what it asked for is done.
+    fn send(self, answers: &mut VecDeque<Answer>) {
+        match self {
+            Self::One(reply) => {
+                if let Some(answer) = answers.pop_front() {
                     let _ = reply.send(answer);
                 }
             }
-            Reply::Many(reply, count) => {
-                let _ = reply.send(answers.by_ref().take(count).collect());
+            Self::Many(reply, count) => {
+                let _ = reply.send(answers.drain(..count.min(answers.len())).collect());
             }
         }
     }
+}
+
+/// Takes the file's lock. A transaction that could not be ended before is ended first.
+pub(super) fn begin(connection: &Connection) -> Result<(), StoreError> {
+    roll_back(connection);
+    connection
+        .execute_batch("BEGIN IMMEDIATE")
+        .map_err(store_error)
 }
 
 fn in_transaction<T, E: From<StoreError>>(
     connection: &Connection,
     place: &Place,
     work: impl FnOnce(&Connection) -> Result<T, E>,
-) -> Result<T, E> {
-    connection
-        .execute_batch("BEGIN IMMEDIATE")
-        .map_err(store_error)?;
+) -> Result<Result<T, E>, Busy> {
+    begin(connection).map_err(Busy)?;
     let committed = work(connection).and_then(|value| {
         place.check()?;
         connection
             .execute_batch("COMMIT")
             .map(|()| value)
             .map_err(|error| {
-                let unknown = is_unknown_after_commit(&error);
-                tracing::debug!(unknown, %error, "a commit failed");
-                store_error(error).into()
+                let cause = error.to_string();
+                let is_unknown = is_unknown_after_commit(&error);
+                tracing::debug!(is_unknown, cause, "a commit failed");
+                if is_unknown {
+                    StoreError::Unconfirmed { cause }.into()
+                } else {
+                    store_error(error).into()
+                }
             })
     });
     if committed.is_err() {
         roll_back(connection);
     }
-    committed
+    Ok(committed)
 }
 
 /// Ends a transaction that failed. SQLite may have ended it by itself.

@@ -291,14 +291,8 @@ impl Shadow {
             Ok(Decision::AlreadyApplied) => Some(Told::AlreadyApplied),
             Ok(Decision::Noted { .. }) => Some(Told::Noted),
             Err(rejection) => Some(Told::Rejected(rejection)),
-            // The account refused it then, and allowed what came later: the job has moved on.
-            Ok(Decision::Append {
-                admission: Some(_), ..
-            }) => Some(Told::AlreadyApplied),
-            // It was never carried out: it comes late, and is decided as any late signal.
-            Ok(Decision::Append {
-                admission: None, ..
-            }) => None,
+            // The account refused it then, or it was never carried out: it comes late, and is decided on what is there now.
+            Ok(Decision::Append { .. }) => None,
         }
     }
 
