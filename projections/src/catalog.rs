@@ -21,11 +21,18 @@ use crate::jobs::Jobs;
 /// The component that the migrations are recorded under.
 pub(crate) const COMPONENT: &str = "projections";
 
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    name: "projections",
-    sql: include_str!("../migrations/sqlite/0001_projections.sql"),
-}];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "projections",
+        sql: include_str!("../migrations/sqlite/0001_projections.sql"),
+    },
+    Migration {
+        number: 3,
+        name: "rebuild",
+        sql: include_str!("../migrations/sqlite/0003_rebuild.sql"),
+    },
+];
 
 /// One projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -111,6 +111,19 @@ pub(crate) fn read_all(connection: &Connection) -> Result<Vec<Checkpoint>, Store
     Projection::ALL.into_iter().filter_map(read).collect()
 }
 
+/// The checkpoint of rows that this build may compare and repair: an error if they are of another definition or another log.
+pub fn read_checked(
+    connection: &Connection,
+    projection: Projection,
+    zone: Zone,
+) -> Result<Checkpoint, ProjectionError> {
+    let checkpoint = read(connection, projection)?
+        .ok_or_else(|| damaged("checkpoints", format_args!("{projection} has no row")))?;
+    checkpoint.check_definition(zone)?;
+    checkpoint.check_event(connection)?;
+    Ok(checkpoint)
+}
+
 /// One checkpoint, with its lag.
 pub(crate) fn read(
     connection: &Connection,

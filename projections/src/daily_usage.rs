@@ -46,24 +46,60 @@ impl UsageRow {
 
 type Key = (AccountId, Day, Kind);
 
-#[derive(Clone, Copy)]
-struct Sums {
-    charged: i64,
-    refunded: i64,
-    reclaimed: i64,
-    jobs: i64,
-    last_position: Position,
+/// What a row of daily usage adds up to, in the smallest unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageSums {
+    /// What was charged.
+    pub charged: i64,
+    /// What was credited back.
+    pub refunded: i64,
+    /// What of that was taken back again.
+    pub reclaimed: i64,
+    /// How many jobs were charged.
+    pub jobs: i64,
+    /// The last event in it.
+    pub last_position: Position,
+}
+
+impl UsageSums {
+    /// Of no event.
+    pub const ZERO: Self = Self {
+        charged: 0,
+        refunded: 0,
+        reclaimed: 0,
+        jobs: 0,
+        last_position: Position::START,
+    };
+
+    /// These sums with later ones added; none if one of them leaves 64 bits.
+    #[must_use]
+    pub fn plus(self, later: Self) -> Option<Self> {
+        Some(Self {
+            charged: self.charged.checked_add(later.charged)?,
+            refunded: self.refunded.checked_add(later.refunded)?,
+            reclaimed: self.reclaimed.checked_add(later.reclaimed)?,
+            jobs: self.jobs.checked_add(later.jobs)?,
+            last_position: self.last_position.max(later.last_position),
+        })
+    }
+}
+
+struct Row {
+    sums: UsageSums,
     is_changed: bool,
 }
 
 pub(crate) struct DailyUsage<'a> {
     connection: &'a Connection,
-    rows: HashMap<Key, Sums>,
+    rows: HashMap<Key, Row>,
 }
 
 pub(crate) const LOAD: &str =
     "SELECT charged, refunded, reclaimed, jobs, last_position FROM daily_usage
     WHERE account = ?1 AND day = ?2 AND kind = ?3";
+
+pub(crate) const DELETE: &str =
+    "DELETE FROM daily_usage WHERE account = ?1 AND day = ?2 AND kind = ?3";
 
 const WRITE: &str = "INSERT INTO daily_usage
     (account, day, kind, charged, refunded, reclaimed, jobs, last_position)
@@ -73,14 +109,14 @@ const WRITE: &str = "INSERT INTO daily_usage
     last_position = excluded.last_position";
 
 /// What an event adds.
-enum Usage<'a> {
+pub(crate) enum Usage<'a> {
     Charged(&'a Posting),
     Refunded(&'a Posting),
     Reclaimed(&'a Posting),
 }
 
 impl<'a> Usage<'a> {
-    fn of(body: &'a Body) -> Option<Self> {
+    pub(crate) fn of(body: &'a Body) -> Option<Self> {
         match body {
             Body::Job(_, JobEvent::Charged(charged)) => Some(Self::Charged(&charged.posting)),
             Body::Job(_, JobEvent::Refunded(refunded)) => Some(Self::Refunded(&refunded.posting)),
@@ -105,34 +141,32 @@ impl<'a> Usage<'a> {
         };
         (size >= 0).then_some(size)
     }
-}
 
-impl Sums {
-    const ZERO: Self = Self {
-        charged: 0,
-        refunded: 0,
-        reclaimed: 0,
-        jobs: 0,
-        last_position: Position::START,
-        is_changed: false,
-    };
-
-    /// These sums with `usage` in them; none if one of them leaves 64 bits.
-    fn with(self, usage: &Usage<'_>, size: i64, position: Position) -> Option<Self> {
-        let mut sums = Self {
+    /// What the event at `position` adds, and to which kind; or why that cannot be.
+    pub(crate) fn delta(&self, position: Position) -> Result<(&'a Kind, UsageSums), String> {
+        let posting = self.posting();
+        let kind = posting
+            .kind
+            .as_ref()
+            .ok_or_else(|| self.impossible("names no kind"))?;
+        let size = self
+            .size()
+            .ok_or_else(|| self.impossible("moves in the wrong direction"))?;
+        let mut sums = UsageSums {
             last_position: position,
-            is_changed: true,
-            ..self
+            ..UsageSums::ZERO
         };
-        match usage {
-            Usage::Charged(_) => {
-                sums.charged = sums.charged.checked_add(size)?;
-                sums.jobs = sums.jobs.checked_add(1)?;
-            }
-            Usage::Refunded(_) => sums.refunded = sums.refunded.checked_add(size)?,
-            Usage::Reclaimed(_) => sums.reclaimed = sums.reclaimed.checked_add(size)?,
+        match self {
+            Self::Charged(_) => (sums.charged, sums.jobs) = (size, 1),
+            Self::Refunded(_) => sums.refunded = size,
+            Self::Reclaimed(_) => sums.reclaimed = size,
         }
-        Some(sums)
+        Ok((kind, sums))
+    }
+
+    fn impossible(&self, why: &str) -> String {
+        let posting = self.posting();
+        format!("{} of {} {why}", posting.amount, posting.account)
     }
 }
 
@@ -144,31 +178,68 @@ impl<'a> DailyUsage<'a> {
         }
     }
 
-    fn row(&mut self, key: Key) -> Result<&mut Sums, StoreError> {
+    fn row(&mut self, key: Key) -> Result<&mut Row, StoreError> {
         match self.rows.entry(key) {
             Slot::Occupied(known) => Ok(known.into_mut()),
             Slot::Vacant(unknown) => {
-                let sums = load(self.connection, unknown.key())?;
-                Ok(unknown.insert(sums.unwrap_or(Sums::ZERO)))
+                let (account, day, kind) = unknown.key();
+                let sums = load_usage(
+                    self.connection,
+                    (account.as_str(), &day.to_string(), kind.as_str()),
+                )?;
+                Ok(unknown.insert(Row {
+                    sums: sums.unwrap_or(UsageSums::ZERO),
+                    is_changed: false,
+                }))
             }
         }
     }
 }
 
-fn load(connection: &Connection, (account, day, kind): &Key) -> Result<Option<Sums>, StoreError> {
+/// The row of (account, day, kind), each as it is stored.
+pub fn load_usage(
+    connection: &Connection,
+    (account, day, kind): (&str, &str, &str),
+) -> Result<Option<UsageSums>, StoreError> {
     let mut statement = connection.prepare_cached(LOAD).map_err(table_error)?;
-    let values = params![account.as_str(), day.to_string(), kind.as_str()];
-    let sums = statement.query_row(values, |row| {
-        Ok(Sums {
+    let sums = statement.query_row(params![account, day, kind], |row| {
+        Ok(UsageSums {
             charged: row.get(0)?,
             refunded: row.get(1)?,
             reclaimed: row.get(2)?,
             jobs: row.get(3)?,
             last_position: Position::new(row.get(4)?),
-            is_changed: false,
         })
     });
     sums.optional().map_err(table_error)
+}
+
+/// Writes the row of (account, day, kind), or removes it where there is to be none. The caller holds the write transaction.
+pub fn write_usage(
+    connection: &Connection,
+    (account, day, kind): (&str, &str, &str),
+    sums: Option<UsageSums>,
+) -> Result<(), StoreError> {
+    let Some(sums) = sums else {
+        let mut statement = connection.prepare_cached(DELETE).map_err(table_error)?;
+        statement
+            .execute(params![account, day, kind])
+            .map_err(table_error)?;
+        return Ok(());
+    };
+    let mut statement = connection.prepare_cached(WRITE).map_err(table_error)?;
+    let values = params![
+        account,
+        day,
+        kind,
+        sums.charged,
+        sums.refunded,
+        sums.reclaimed,
+        sums.jobs,
+        sums.last_position.get(),
+    ];
+    statement.execute(values).map_err(table_error)?;
+    Ok(())
 }
 
 impl Changes for DailyUsage<'_> {
@@ -176,25 +247,14 @@ impl Changes for DailyUsage<'_> {
         let Some(usage) = Usage::of(&event.body) else {
             return Ok(());
         };
-        let posting = usage.posting();
-        let impossible = |why: &str| {
-            let Posting {
-                account, amount, ..
-            } = posting;
-            Refused::Impossible(format!("{amount} of {account} {why}"))
-        };
-        let kind = posting
-            .kind
-            .clone()
-            .ok_or_else(|| impossible("names no kind"))?;
-        let size = usage
-            .size()
-            .ok_or_else(|| impossible("moves in the wrong direction"))?;
-        let sums = self.row((posting.account.clone(), event.day, kind))?;
-        if event.position > sums.last_position {
-            *sums = sums
-                .with(&usage, size, event.position)
-                .ok_or_else(|| impossible("takes a sum out of 64 bits"))?;
+        let (kind, delta) = usage.delta(event.position).map_err(Refused::Impossible)?;
+        let account = usage.posting().account.clone();
+        let row = self.row((account, event.day, kind.clone()))?;
+        if event.position > row.sums.last_position {
+            row.sums = row.sums.plus(delta).ok_or_else(|| {
+                Refused::Impossible(usage.impossible("takes a sum out of 64 bits"))
+            })?;
+            row.is_changed = true;
         }
         Ok(())
     }
@@ -203,23 +263,13 @@ impl Changes for DailyUsage<'_> {
         let mut changed: Vec<_> = self
             .rows
             .into_iter()
-            .filter(|(_, sums)| sums.is_changed)
+            .filter(|(_, row)| row.is_changed)
             .collect();
         // In the order of the table, so that neighbours share a page.
         changed.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let mut statement = self.connection.prepare_cached(WRITE).map_err(table_error)?;
-        for ((account, day, kind), sums) in changed {
-            let values = params![
-                account.as_str(),
-                day.to_string(),
-                kind.as_str(),
-                sums.charged,
-                sums.refunded,
-                sums.reclaimed,
-                sums.jobs,
-                sums.last_position.get(),
-            ];
-            statement.execute(values).map_err(table_error)?;
+        for ((account, day, kind), row) in changed {
+            let key = (account.as_str(), &*day.to_string(), kind.as_str());
+            write_usage(self.connection, key, Some(row.sums))?;
         }
         Ok(())
     }

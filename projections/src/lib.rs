@@ -46,6 +46,7 @@ mod daily_usage;
 mod entries;
 mod error;
 mod jobs;
+mod moves;
 #[cfg(test)]
 mod plans;
 mod projections;
@@ -53,12 +54,13 @@ mod queries;
 mod runner;
 
 pub use catalog::Projection;
-pub use checkpoint::{Checkpoint, Halt};
+pub use checkpoint::{Checkpoint, Halt, read_checked};
 pub use contradictions::ContradictionRow;
-pub use daily_usage::UsageRow;
+pub use daily_usage::{UsageRow, UsageSums, load_usage, write_usage};
 pub use entries::{EntryRow, EntryType};
 pub use error::ProjectionError;
 pub use jobs::{JobRow, State};
+pub use moves::{LogReader, MAX_MOVES_EVENTS, Move, MovePage};
 pub use projections::Projections;
 pub use queries::{JobFilter, MAX_PAGE_ROWS, Order, Page};
 pub use runner::Progress;

@@ -16,6 +16,7 @@ use crate::daily_usage::UsageRow;
 use crate::entries::EntryRow;
 use crate::error::ProjectionError;
 use crate::jobs::JobRow;
+use crate::moves::LogReader;
 use crate::queries::{self, JobFilter, Order, Page};
 use crate::runner::{self, Progress, Runner};
 
@@ -133,6 +134,18 @@ impl Projections {
         limit: u32,
     ) -> Result<Page<ContradictionRow>, ProjectionError> {
         queries::contradictions(&self.pool, after, limit).await
+    }
+
+    /// Reads the log as what it moved, for a fold that does not ask the rows.
+    #[must_use]
+    pub fn log_reader(&self) -> LogReader {
+        LogReader::new(Arc::clone(&self.catalog), self.zone())
+    }
+
+    /// The embedded store beneath.
+    #[must_use]
+    pub fn store(&self) -> &SqliteStore {
+        &self.store
     }
 
     pub(crate) fn zone(&self) -> Zone {

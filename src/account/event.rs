@@ -47,3 +47,15 @@ pub struct LimitsSet {
     /// Both limits, as they are from here on.
     pub limits: Limits,
 }
+
+impl AccountEvent {
+    /// What the event moves, where it moves money.
+    #[must_use]
+    pub const fn posting(&self) -> Option<&Posting> {
+        match self {
+            Self::Granted(granted) => Some(&granted.posting),
+            Self::Adjusted(adjusted) => Some(&adjusted.posting),
+            Self::LimitsSet(_) => None,
+        }
+    }
+}

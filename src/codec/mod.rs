@@ -38,9 +38,7 @@ impl Event {
     pub fn posting(&self) -> Option<&Posting> {
         match self {
             Self::Job(event) => event.posting(),
-            Self::Account(AccountEvent::Granted(granted)) => Some(&granted.posting),
-            Self::Account(AccountEvent::Adjusted(adjusted)) => Some(&adjusted.posting),
-            Self::Account(AccountEvent::LimitsSet(_)) => None,
+            Self::Account(event) => event.posting(),
         }
     }
 

@@ -17,6 +17,7 @@ mod init;
 mod job;
 mod outcome;
 mod project;
+mod rebuild;
 mod session;
 pub(crate) mod table;
 mod values;
@@ -65,6 +66,8 @@ enum Verb {
     Account(account::Verb),
     /// Bring the projections to the head of the log, and keep them there.
     Project(project::Args),
+    /// Fold days again from the log, compare them with what is shown, and repair what differs.
+    Rebuild(rebuild::Args),
     /// Signals that contradicted what had happened.
     #[command(subcommand)]
     Contradictions(contradictions::Verb),
@@ -121,6 +124,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
         Verb::Job(verb) => job::run(&global, verb).await,
         Verb::Account(verb) => account::run(&global, verb).await,
         Verb::Project(args) => project::run(&global, args).await,
+        Verb::Rebuild(args) => rebuild::run(&global, args).await,
         Verb::Contradictions(verb) => contradictions::run(&global, verb).await,
         Verb::Audit => audit::run(&global).await,
         Verb::Demo { trace, keep } => {

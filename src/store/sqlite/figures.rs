@@ -15,6 +15,75 @@ use crate::codec::Event;
 use crate::ids::AccountId;
 use crate::store::{NewEvent, Position, StoreError};
 
+/// Folds what `events` move into the account tables of `connection`, which may be another database than the ledger: the same
+/// arithmetic as an append's. The caller holds the write transaction. The inner error names the event that does not fit.
+pub fn fold_accounts<'e>(
+    connection: &Connection,
+    events: impl IntoIterator<Item = (Position, &'e Event)>,
+) -> Result<Result<(), (Position, Overflow)>, StoreError> {
+    let mut figures = Figures::new(connection);
+    for (position, event) in events {
+        if let Err(overflow) = figures.apply_one(event, position)? {
+            return Ok(Err((position, overflow)));
+        }
+    }
+    figures.write()?;
+    Ok(Ok(()))
+}
+
+/// Makes an account's figures in `to` what they are in `from`, with all of its months; removes them where `from` has none.
+///
+/// For a repair: the caller holds the write transaction of `to`, and has folded `from` up to the head of its log.
+pub fn copy_account(from: &Connection, to: &Connection, account: &str) -> Result<(), StoreError> {
+    for (table, columns) in [
+        (
+            "account_state",
+            &[
+                "account",
+                "balance",
+                "held",
+                "reserved",
+                "floor",
+                "monthly_cap",
+                "last_position",
+            ][..],
+        ),
+        (
+            "account_month",
+            &["account", "month", "spent", "held", "reserved"][..],
+        ),
+    ] {
+        let remove = format!("DELETE FROM {table} WHERE account = ?1");
+        to.execute(&remove, [account]).map_err(store_error)?;
+        let places: Vec<String> = (1..=columns.len())
+            .map(|place| format!("?{place}"))
+            .collect();
+        let (names, places) = (columns.join(", "), places.join(", "));
+        let read = format!("SELECT {names} FROM {table} WHERE account = ?1");
+        let write = format!("INSERT INTO {table} ({names}) VALUES ({places})");
+        let mut read = from.prepare_cached(&read).map_err(store_error)?;
+        let mut write = to.prepare_cached(&write).map_err(store_error)?;
+        let mut rows = read.query([account]).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let values: Vec<rusqlite::types::Value> = (0..columns.len())
+                .map(|column| row.get(column))
+                .collect::<Result<_, _>>()
+                .map_err(store_error)?;
+            write
+                .execute(rusqlite::params_from_iter(values))
+                .map_err(store_error)?;
+        }
+    }
+    Ok(())
+}
+
+/// The tables of account figures, for a database that folds them apart.
+pub const ACCOUNT_TABLES: &str = "
+    CREATE TABLE account_state (account TEXT PRIMARY KEY, balance INTEGER NOT NULL, held INTEGER NOT NULL,
+        reserved INTEGER NOT NULL, floor INTEGER, monthly_cap INTEGER, last_position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE account_month (account TEXT NOT NULL, month TEXT NOT NULL, spent INTEGER NOT NULL, held INTEGER NOT NULL,
+        reserved INTEGER NOT NULL, PRIMARY KEY (account, month)) STRICT, WITHOUT ROWID;";
+
 /// The figures that one transaction has loaded, as it leaves them.
 pub(super) struct Figures<'a> {
     connection: &'a Connection,
@@ -60,21 +129,35 @@ impl<'a> Figures<'a> {
     ) -> Result<Result<(), Overflow>, StoreError> {
         let mut before: Vec<(AccountId, Loaded)> = Vec::new();
         for (position, new) in (first..).map(Position::new).zip(events) {
-            if let Some(posting) = new.event.posting() {
-                let loaded = self.load(&posting.account, posting.budget_month)?;
-                before.push((posting.account.clone(), loaded.clone()));
-                if let Err(overflow) = loaded.state.apply(posting, position) {
-                    self.loaded.extend(before.into_iter().rev());
-                    return Ok(Err(overflow));
-                }
-                loaded.is_changed = true;
-                loaded.changed_months.extend(posting.budget_month);
-            } else if let Event::Account(AccountEvent::LimitsSet(set)) = &new.event {
-                let loaded = self.load(&set.account, None)?;
-                before.push((set.account.clone(), loaded.clone()));
-                loaded.state.set_limits(set.limits, position);
-                loaded.is_changed = true;
+            if let Some(account) = touched(&new.event) {
+                let loaded = self.load(account, None)?;
+                before.push((account.clone(), loaded.clone()));
             }
+            if let Err(overflow) = self.apply_one(&new.event, position)? {
+                self.loaded.extend(before.into_iter().rev());
+                return Ok(Err(overflow));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Adds what one event moves. On an inner error the account may have a month loaded, and nothing has changed.
+    fn apply_one(
+        &mut self,
+        event: &Event,
+        position: Position,
+    ) -> Result<Result<(), Overflow>, StoreError> {
+        if let Some(posting) = event.posting() {
+            let loaded = self.load(&posting.account, posting.budget_month)?;
+            if let Err(overflow) = loaded.state.apply(posting, position) {
+                return Ok(Err(overflow));
+            }
+            loaded.is_changed = true;
+            loaded.changed_months.extend(posting.budget_month);
+        } else if let Event::Account(AccountEvent::LimitsSet(set)) = event {
+            let loaded = self.load(&set.account, None)?;
+            loaded.state.set_limits(set.limits, position);
+            loaded.is_changed = true;
         }
         Ok(Ok(()))
     }
@@ -83,10 +166,15 @@ impl<'a> Figures<'a> {
     pub(super) fn write(self) -> Result<(), StoreError> {
         for (account, loaded) in &self.loaded {
             if loaded.is_changed {
-                write_account(self.connection, account, &loaded.state)?;
+                write_account(self.connection, account.as_str(), &loaded.state)?;
             }
             for month in &loaded.changed_months {
-                write_month(self.connection, account, *month, loaded.state.month(*month))?;
+                write_month(
+                    self.connection,
+                    account.as_str(),
+                    *month,
+                    loaded.state.month(*month),
+                )?;
             }
         }
         Ok(())
@@ -118,9 +206,17 @@ impl<'a> Figures<'a> {
     }
 }
 
+/// Whose figures an event changes.
+fn touched(event: &Event) -> Option<&AccountId> {
+    match event {
+        Event::Account(AccountEvent::LimitsSet(set)) => Some(&set.account),
+        event => event.posting().map(|posting| &posting.account),
+    }
+}
+
 fn write_account(
     connection: &Connection,
-    account: &AccountId,
+    account: &str,
     state: &AccountState,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO account_state
@@ -134,7 +230,7 @@ fn write_account(
         Floor::None => None,
     };
     let values = params![
-        account.as_str(),
+        account,
         state.balance,
         state.held,
         state.reserved,
@@ -149,7 +245,7 @@ fn write_account(
 
 fn write_month(
     connection: &Connection,
-    account: &AccountId,
+    account: &str,
     month: BudgetMonth,
     figures: MonthState,
 ) -> Result<(), StoreError> {
@@ -158,7 +254,7 @@ fn write_month(
         ON CONFLICT (account, month) DO UPDATE SET spent = excluded.spent, held = excluded.held,
         reserved = excluded.reserved";
     let values = params![
-        account.as_str(),
+        account,
         month.to_string(),
         figures.spent,
         figures.held,

@@ -43,10 +43,10 @@ use crate::credits::Scale;
 use crate::ids::AccountId;
 
 pub use error::{OpenError, store_error};
-pub use figures::{read_account, read_accounts};
+pub use figures::{ACCOUNT_TABLES, copy_account, fold_accounts, read_account, read_accounts};
 pub use migrate::{Migration, schema_faults};
 pub use open::schema_faults as ledger_schema_faults;
-pub use rows::{read_head, read_page};
+pub use rows::{read_head, read_page, read_position_before};
 
 /// How many requests may wait for the writer.
 pub const QUEUE: usize = 8_192;

@@ -93,6 +93,39 @@ pub fn read_head(connection: &Connection) -> Result<Position, StoreError> {
     Ok(read_tail(connection)?.head)
 }
 
+/// The last event that was posted before `at`; [`Position::START`] if none was. Instants never decrease with the position, so
+/// this is a search by halves.
+pub fn read_position_before(
+    connection: &Connection,
+    at: Timestamp,
+) -> Result<Position, StoreError> {
+    let sql = "SELECT position, position + events - 1, posted_at FROM appends
+        WHERE position <= ?1 ORDER BY position DESC LIMIT 1";
+    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+    // Everything up to `low` was posted before; everything from `high` on was not.
+    let (mut low, mut high) = (0, read_tail(connection)?.head.get().saturating_add(1));
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        let found = statement
+            .query_row([middle], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, i64>(2)?,
+                ))
+            })
+            .optional()
+            .map_err(store_error)?;
+        match found {
+            Some((first, _, posted_at)) if posted_at >= at.as_micros() => high = first.min(middle),
+            // A hole in front of `middle` is as good as its append.
+            Some((_, last, _)) => low = last.max(middle),
+            None => low = middle,
+        }
+    }
+    Ok(Position::new(low))
+}
+
 pub(super) fn last_revision(
     connection: &Connection,
     stream: &StreamName,

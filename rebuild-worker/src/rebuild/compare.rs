@@ -1,0 +1,377 @@
+//! Comparing what is shown with the shadow: a walk over the union of the keys of both, in one order, in one snapshot.
+//!
+//! Daily usage is compared at its checkpoint, account figures at the head of the log, balances with entries at the checkpoint of the
+//! entries: each pair on one time base. Keys that differ are kept in the shadow, with both images, so that memory
+//! holds one row of each side. An image is the row as JSON: SQL writes it down here and computes nothing.
+
+use std::cmp::Ordering;
+
+use recoup::store::StoreError;
+use recoup::store::sqlite::{read_head, store_error};
+use recoup::{Position, Zone};
+use recoup_projections::{LogReader, Projection, ProjectionError, UsageSums, read_checked};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::json;
+
+use super::shadow::{PAGE_EVENTS, Shadow, UsageKey, sums_of};
+use super::{RebuildError, Relation};
+
+/// How far entries may lag behind the head for balances to be compared with them: what is between is read in the snapshot.
+const MAX_PENDING_EVENTS: i64 = 200_000;
+
+/// What a comparison came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Compared {
+    /// The checkpoint of daily usage.
+    pub(crate) position: i64,
+    pub(crate) rows_checked: u64,
+    pub(crate) rows_different: u64,
+    /// Charged as shown ÷ charged as it should be, of the row in which that is farthest from 1.
+    pub(crate) worst_ratio: Option<f64>,
+}
+
+impl Compared {
+    fn saw_ratio(&mut self, shown: Option<UsageSums>, truth: Option<UsageSums>) {
+        let charged = |sums: Option<UsageSums>| sums.map_or(0, |sums| sums.charged);
+        let (shown, truth) = (charged(shown), charged(truth));
+        if truth <= 0 {
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let ratio = shown as f64 / truth as f64;
+        let is_farther = |worst: f64| (ratio - 1.0).abs() > (worst - 1.0).abs();
+        if self.worst_ratio.is_none_or(is_farther) {
+            self.worst_ratio = Some(ratio);
+        }
+    }
+}
+
+/// Which rows of daily usage are compared: their days as text, both included.
+pub(crate) fn day_bounds(shadow: &Shadow) -> (String, String) {
+    match shadow.extent().days {
+        Some((from, to)) => (from.to_string(), to.to_string()),
+        // Every text, also what is no day.
+        None => (String::new(), char::MAX.to_string()),
+    }
+}
+
+/// Compares everything that the shadow is about. The caller holds the snapshot.
+pub(crate) fn compare(
+    ledger: &Connection,
+    shadow: &mut Shadow,
+    (reader, zone): (&LogReader, Zone),
+) -> Result<Compared, RebuildError> {
+    let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
+    check_not_set_back(shadow, checkpoint)?;
+    shadow.follow(ledger, checkpoint)?;
+    let mut compared = Compared {
+        position: checkpoint.get(),
+        ..Compared::default()
+    };
+    usage(ledger, shadow, &mut compared)?;
+    if shadow.extent().days.is_none() {
+        shadow.follow_accounts(ledger, read_head(ledger)?)?;
+        accounts(ledger, shadow, &mut compared)?;
+    }
+    balances(ledger, shadow, (reader, zone), &mut compared)?;
+    Ok(compared)
+}
+
+/// An error if the projection stands before what is folded already.
+pub(crate) fn check_not_set_back(
+    shadow: &Shadow,
+    checkpoint: Position,
+) -> Result<(), RebuildError> {
+    if checkpoint < shadow.position() {
+        return Err(RebuildError::SetBack {
+            folded: shadow.position(),
+            checkpoint,
+        });
+    }
+    Ok(())
+}
+
+/// The next row of one side.
+type Next<K, V> = Option<(K, V)>;
+
+/// Walks two sides, each in the order of its keys, and shows every key of either once, with what the sides have for it.
+fn walk<K: Ord, V>(
+    mut left: impl FnMut() -> Result<Next<K, V>, RebuildError>,
+    mut right: impl FnMut() -> Result<Next<K, V>, RebuildError>,
+    mut see: impl FnMut(K, Option<V>, Option<V>) -> Result<(), RebuildError>,
+) -> Result<(), RebuildError> {
+    let (mut one, mut other) = (left()?, right()?);
+    loop {
+        let order = match (&one, &other) {
+            (None, None) => return Ok(()),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+        };
+        let mine = if order.is_le() { one.take() } else { None };
+        let theirs = if order.is_ge() { other.take() } else { None };
+        if order.is_le() {
+            one = left()?;
+        }
+        if order.is_ge() {
+            other = right()?;
+        }
+        match (mine, theirs) {
+            (Some((key, value)), Some((_, same))) => see(key, Some(value), Some(same))?,
+            (Some((key, value)), None) => see(key, Some(value), None)?,
+            (None, Some((key, value))) => see(key, None, Some(value))?,
+            (None, None) => {}
+        }
+    }
+}
+
+fn usage(
+    ledger: &Connection,
+    shadow: &Shadow,
+    compared: &mut Compared,
+) -> Result<(), RebuildError> {
+    let (from, to) = day_bounds(shadow);
+    let account = shadow.extent().account.as_ref();
+    let columns = "day, account, kind, charged, refunded, reclaimed, jobs, last_position";
+    let filter = if account.is_some() {
+        "AND account = ?3"
+    } else {
+        "AND ?3 IS NULL"
+    };
+    let shown = format!(
+        "SELECT {columns} FROM daily_usage WHERE day >= ?1 AND day <= ?2 {filter} ORDER BY day, account, kind"
+    );
+    let folded = format!("SELECT {columns} FROM usage ORDER BY day, account, kind");
+    let mut shown = ledger.prepare(&shown).map_err(store_error)?;
+    let values = params![from, to, account.map(recoup::AccountId::as_str)];
+    let mut shown = shown.query(values).map_err(store_error)?;
+    let mut folded = shadow
+        .connection()
+        .prepare(&folded)
+        .map_err(RebuildError::Shadow)?;
+    let mut folded = folded.query([]).map_err(RebuildError::Shadow)?;
+    let read = |row: &Row<'_>| -> rusqlite::Result<(UsageKey, UsageSums)> {
+        Ok(((row.get(0)?, row.get(1)?, row.get(2)?), sums_of(row, 3)?))
+    };
+    let differing = Differing::of(shadow)?;
+    walk(
+        || {
+            let row = shown.next().map_err(store_error)?;
+            Ok(row.map(read).transpose().map_err(store_error)?)
+        },
+        || {
+            let row = folded.next().map_err(RebuildError::Shadow)?;
+            row.map(read).transpose().map_err(RebuildError::Shadow)
+        },
+        |(day, account, kind), shown, truth| {
+            compared.rows_checked += 1;
+            compared.saw_ratio(shown, truth);
+            if shown == truth {
+                return Ok(());
+            }
+            compared.rows_different += 1;
+            let key = [&account, &day, &kind].map(String::as_str);
+            differing.add(
+                Relation::DailyUsage,
+                key,
+                (shown.map(image), truth.map(image)),
+            )
+        },
+    )
+}
+
+/// A row of daily usage as JSON.
+pub(crate) fn image(sums: UsageSums) -> String {
+    json!({
+        "charged": sums.charged,
+        "refunded": sums.refunded,
+        "reclaimed": sums.reclaimed,
+        "jobs": sums.jobs,
+        "last_position": sums.last_position.get(),
+    })
+    .to_string()
+}
+
+/// Accounts with their months, as JSON, in the order of accounts; a month without an account is shown too.
+pub(crate) const ACCOUNT_IMAGES: &str = "
+    SELECT a.account, json_object('balance', s.balance, 'held', s.held, 'reserved', s.reserved, 'floor', s.floor,
+        'monthly_cap', s.monthly_cap, 'last_position', s.last_position, 'months', (
+            SELECT json_group_object(m.month, json_object('spent', m.spent, 'held', m.held, 'reserved', m.reserved))
+            FROM (SELECT * FROM account_month WHERE account = a.account ORDER BY month) m))
+    FROM (SELECT account FROM account_state UNION SELECT account FROM account_month) a
+    LEFT JOIN account_state s ON s.account = a.account";
+
+fn accounts(
+    ledger: &Connection,
+    shadow: &Shadow,
+    compared: &mut Compared,
+) -> Result<(), RebuildError> {
+    let account = shadow
+        .extent()
+        .account
+        .as_ref()
+        .map(recoup::AccountId::as_str);
+    let sql = format!("{ACCOUNT_IMAGES} WHERE ?1 IS NULL OR a.account = ?1 ORDER BY a.account");
+    let mut shown = ledger.prepare(&sql).map_err(store_error)?;
+    let mut shown = shown.query([account]).map_err(store_error)?;
+    let mut folded = shadow
+        .connection()
+        .prepare(&sql)
+        .map_err(RebuildError::Shadow)?;
+    let mut folded = folded.query([account]).map_err(RebuildError::Shadow)?;
+    let read =
+        |row: &Row<'_>| -> rusqlite::Result<(String, String)> { Ok((row.get(0)?, row.get(1)?)) };
+    let differing = Differing::of(shadow)?;
+    walk(
+        || {
+            let row = shown.next().map_err(store_error)?;
+            Ok(row.map(read).transpose().map_err(store_error)?)
+        },
+        || {
+            let row = folded.next().map_err(RebuildError::Shadow)?;
+            row.map(read).transpose().map_err(RebuildError::Shadow)
+        },
+        |account, shown, truth| {
+            compared.rows_checked += 1;
+            if shown == truth {
+                return Ok(());
+            }
+            compared.rows_different += 1;
+            differing.add(Relation::AccountState, [&account, "", ""], (shown, truth))
+        },
+    )
+}
+
+/// Writes down keys that differ.
+struct Differing<'a> {
+    shadow: &'a Connection,
+}
+
+impl<'a> Differing<'a> {
+    fn of(shadow: &'a Shadow) -> Result<Self, RebuildError> {
+        Ok(Self {
+            shadow: shadow.connection(),
+        })
+    }
+
+    fn add(
+        &self,
+        relation: Relation,
+        [account, day, kind]: [&str; 3],
+        (before, after): (Option<String>, Option<String>),
+    ) -> Result<(), RebuildError> {
+        let sql = "INSERT INTO differing (relation, account, day, kind, before, after)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let mut statement = self
+            .shadow
+            .prepare_cached(sql)
+            .map_err(RebuildError::Shadow)?;
+        statement
+            .execute(params![relation.name(), account, day, kind, before, after])
+            .map_err(RebuildError::Shadow)?;
+        Ok(())
+    }
+}
+
+/// For every account that the window touched: its balance, less what the entries have not got yet, is the sum of its entries, and what the
+/// last entry says.
+fn balances(
+    ledger: &Connection,
+    shadow: &Shadow,
+    (reader, zone): (&LogReader, Zone),
+    compared: &mut Compared,
+) -> Result<(), RebuildError> {
+    let entries = match read_checked(ledger, Projection::Entries, zone) {
+        Ok(checkpoint) => checkpoint.position,
+        Err(
+            error @ (ProjectionError::OtherDefinition { .. } | ProjectionError::OtherLog { .. }),
+        ) => {
+            tracing::warn!(%error, "balances are not compared with entries");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let head = read_head(ledger)?;
+    if head.get().saturating_sub(entries.get()) > MAX_PENDING_EVENTS {
+        tracing::info!(%entries, %head, "entries are too far behind for balances to be compared with them");
+        return Ok(());
+    }
+    pending(ledger, shadow, reader, (entries, head))?;
+    let sql = "SELECT t.account, coalesce(p.amount, 0) FROM touched t
+        LEFT JOIN pending p ON p.account = t.account ORDER BY t.account";
+    let mut touched = shadow
+        .connection()
+        .prepare(sql)
+        .map_err(RebuildError::Shadow)?;
+    let mut touched = touched.query([]).map_err(RebuildError::Shadow)?;
+    let differing = Differing::of(shadow)?;
+    while let Some(row) = touched.next().map_err(RebuildError::Shadow)? {
+        let read = || Ok((row.get(0)?, row.get(1)?));
+        let (account, pending): (String, i64) = read().map_err(RebuildError::Shadow)?;
+        let books = Books::read(ledger, &account)?;
+        compared.rows_checked += 1;
+        let expected = books.balance.saturating_sub(pending);
+        if books.sum != expected || books.last != expected {
+            compared.rows_different += 1;
+            let before = json!({ "sum_of_entries": books.sum, "last_entry": books.last });
+            let after = json!({ "balance_there": expected, "balance": books.balance });
+            let images = (Some(before.to_string()), Some(after.to_string()));
+            differing.add(Relation::Balance, [&account, "", ""], images)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the entries have not got yet, by touched account.
+fn pending(
+    ledger: &Connection,
+    shadow: &Shadow,
+    reader: &LogReader,
+    (entries, head): (Position, Position),
+) -> Result<(), RebuildError> {
+    let shadow = shadow.connection();
+    let table = "CREATE TABLE IF NOT EXISTS pending (account TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+        DELETE FROM pending;";
+    shadow.execute_batch(table).map_err(RebuildError::Shadow)?;
+    let add = "INSERT INTO pending (account, amount)
+        SELECT account, ?2 FROM touched WHERE account = ?1
+        ON CONFLICT (account) DO UPDATE SET amount = amount + excluded.amount";
+    let mut add = shadow.prepare(add).map_err(RebuildError::Shadow)?;
+    let mut after = entries;
+    while after < head {
+        let page = reader.read(ledger, after, head, PAGE_EVENTS)?;
+        for moved in page.moves {
+            add.execute(params![moved.account.as_str(), moved.amount])
+                .map_err(RebuildError::Shadow)?;
+        }
+        let Some(last) = page.last else { break };
+        after = last;
+    }
+    Ok(())
+}
+
+/// What an account's tables say.
+struct Books {
+    balance: i64,
+    sum: i64,
+    last: i64,
+}
+
+impl Books {
+    fn read(ledger: &Connection, account: &str) -> Result<Self, StoreError> {
+        let number = |sql: &str| {
+            let mut statement = ledger.prepare_cached(sql).map_err(store_error)?;
+            let found = statement
+                .query_row([account], |row| row.get::<_, i64>(0))
+                .optional();
+            found.map(Option::unwrap_or_default).map_err(store_error)
+        };
+        Ok(Self {
+            balance: number("SELECT balance FROM account_state WHERE account = ?1")?,
+            sum: number("SELECT coalesce(sum(amount), 0) FROM entries WHERE account = ?1")?,
+            last: number(
+                "SELECT balance FROM entries WHERE account = ?1 ORDER BY position DESC LIMIT 1",
+            )?,
+        })
+    }
+}

@@ -1,0 +1,329 @@
+//! Runs on record: their progress while they run, what they came to, and every key that they found different.
+//!
+//! Written through the ledger's writer, like everything in its file. A run whose process died stays `running` until another run finds
+//! that it has given no sign of life for [`ABANDONED_AFTER`], and calls it `abandoned`.
+
+use std::time::Duration;
+
+use recoup::store::StoreError;
+use recoup::store::sqlite::{SqliteStore, store_error};
+use recoup::{AccountId, Day, EventStore, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use uuid::Uuid;
+
+use super::compare::Compared;
+use super::{Mode, Origin, RebuildError, Relation};
+
+/// How long a run may give no sign of life; it gives one about every second.
+pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(600);
+
+/// A run, as it is on record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Its number.
+    pub run: i64,
+    /// `verify` or `repair`.
+    pub mode: String,
+    /// `hourly` or `operator`.
+    pub origin: String,
+    /// `running`, `done`, `failed`, `cancelled` or `abandoned`.
+    pub state: String,
+    /// `window`, or `all` for every day and account figures.
+    pub scope: String,
+    /// The one account that it was about.
+    pub account: Option<String>,
+    /// The first day.
+    pub from: String,
+    /// The last day, included.
+    pub to: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// The checkpoint that rows were compared at.
+    pub position: i64,
+    /// How many events were read.
+    pub events_read: i64,
+    /// How many keys were compared.
+    pub rows_checked: i64,
+    /// How many of them differed.
+    pub rows_different: i64,
+    /// How many of those the repair before had repaired too.
+    pub rows_recurring: i64,
+    /// Charged as shown ÷ as it should be, the one farthest from 1.
+    pub worst_ratio: Option<f64>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: i64,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// A key that a run found different.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// `daily_usage`, `account_state` or `balance`.
+    pub relation: String,
+    /// Whose.
+    pub account: String,
+    /// The day, where the relation has days.
+    pub day: Option<String>,
+    /// The kind, where the relation has kinds.
+    pub kind: Option<String>,
+    /// The row as it was found, as JSON; none where there was none.
+    pub before: Option<String>,
+    /// The row as the log has it; none where there is to be none.
+    pub after: Option<String>,
+    /// Whether the repair before had repaired the key too.
+    pub is_recurring: bool,
+}
+
+const COLUMNS: &str =
+    "run, mode, origin, state, scope, account, from_day, to_day, started_at, finished_at, position,
+    events_read, rows_checked, rows_different, rows_recurring, worst_ratio, duration_ms, error";
+
+fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
+    Ok(Run {
+        run: row.get(0)?,
+        mode: row.get(1)?,
+        origin: row.get(2)?,
+        state: row.get(3)?,
+        scope: row.get(4)?,
+        account: row.get(5)?,
+        from: row.get(6)?,
+        to: row.get(7)?,
+        started_at: Timestamp::from_micros(row.get(8)?),
+        finished_at: row.get::<_, Option<i64>>(9)?.map(Timestamp::from_micros),
+        position: row.get(10)?,
+        events_read: row.get(11)?,
+        rows_checked: row.get(12)?,
+        rows_different: row.get(13)?,
+        rows_recurring: row.get(14)?,
+        worst_ratio: row.get(15)?,
+        duration_ms: row.get(16)?,
+        error: row.get(17)?,
+    })
+}
+
+/// What a run is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) mode: Mode,
+    pub(crate) origin: Origin,
+    pub(crate) is_all: bool,
+    pub(crate) account: Option<AccountId>,
+    pub(crate) days: (Day, Day),
+    pub(crate) events_total: i64,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sign {
+    pub(crate) phase: &'static str,
+    pub(crate) position: i64,
+    pub(crate) events_read: i64,
+}
+
+/// A run that this process is at.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub(crate) run: i64,
+    store: SqliteStore,
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Record {
+    /// Begins a run; calls those that died abandoned.
+    pub(crate) async fn begin(store: &SqliteStore, subject: Subject) -> Result<Self, RebuildError> {
+        let now = store.now();
+        let begun = store.write(move |connection| {
+            abandon(connection, now)?;
+            let sql = "INSERT INTO rebuild_runs (mode, origin, state, scope, account, from_day, to_day, holder,
+                started_at, updated_at, phase, position, events_read, events_total, rows_checked, rows_different,
+                rows_recurring, duration_ms)
+                VALUES (?1, ?2, 'running', ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'fold', 0, 0, ?9, 0, 0, 0, 0)";
+            let values = params![
+                subject.mode.name(),
+                subject.origin.name(),
+                if subject.is_all { "all" } else { "window" },
+                subject.account.as_ref().map(AccountId::as_str),
+                subject.days.0.to_string(),
+                subject.days.1.to_string(),
+                Uuid::new_v4().to_string(),
+                now.as_micros(),
+                subject.events_total,
+            ];
+            connection.execute(sql, values).map_err(store_error)?;
+            Ok::<_, StoreError>(connection.last_insert_rowid())
+        });
+        Ok(Self {
+            run: begun.await?,
+            store: store.clone(),
+        })
+    }
+
+    /// A sign of life.
+    pub(crate) async fn sign(&self, sign: Sign) -> Result<(), RebuildError> {
+        let (run, now) = (self.run, self.store.now());
+        let written = self.store.write(move |connection| {
+            let sql = "UPDATE rebuild_runs SET phase = ?2, position = ?3, events_read = ?4, updated_at = ?5
+                WHERE run = ?1 AND state = 'running'";
+            let values = params![run, sign.phase, sign.position, sign.events_read, now.as_micros()];
+            connection.execute(sql, values).map_err(store_error)?;
+            Ok::<_, StoreError>(())
+        });
+        Ok(written.await?)
+    }
+
+    /// Ends the run well.
+    pub(crate) async fn done(
+        &self,
+        compared: Compared,
+        events_read: u64,
+    ) -> Result<Run, RebuildError> {
+        let (run, now) = (self.run, self.store.now());
+        let ended = self.store.write(move |connection| {
+            let sql = "UPDATE rebuild_runs SET state = 'done', phase = 'end', position = ?2, events_read = ?3,
+                rows_checked = ?4, rows_different = ?5, worst_ratio = ?6, updated_at = ?7, finished_at = ?7,
+                duration_ms = (?7 - started_at) / 1000,
+                rows_recurring = (SELECT count(*) FROM rebuild_differences d WHERE d.run = ?1 AND d.is_recurring = 1)
+                WHERE run = ?1";
+            let values = params![
+                run,
+                compared.position,
+                number(events_read),
+                number(compared.rows_checked),
+                number(compared.rows_different),
+                compared.worst_ratio,
+                now.as_micros(),
+            ];
+            connection.execute(sql, values).map_err(store_error)?;
+            read(connection, run)
+        });
+        Ok(ended.await?)
+    }
+
+    /// Ends the run as failed or cancelled. The reason why it ended is worth more than a failure to say so.
+    pub(crate) async fn failed(&self, error: &RebuildError) {
+        let state = match error {
+            RebuildError::Cancelled => "cancelled",
+            _ => "failed",
+        };
+        let (run, now, why) = (self.run, self.store.now(), error.to_string());
+        let written = self.store.write(move |connection| {
+            let sql =
+                "UPDATE rebuild_runs SET state = ?2, error = ?3, updated_at = ?4, finished_at = ?4,
+                duration_ms = (?4 - started_at) / 1000 WHERE run = ?1";
+            let values = params![run, state, why, now.as_micros()];
+            connection.execute(sql, values).map_err(store_error)?;
+            Ok::<_, StoreError>(())
+        });
+        if let Err(error) = written.await {
+            tracing::warn!(rebuild.run = run, %error, "the end of a rebuild could not be recorded");
+        }
+    }
+}
+
+fn abandon(connection: &Connection, now: Timestamp) -> Result<(), StoreError> {
+    let patience = i64::try_from(ABANDONED_AFTER.as_micros()).unwrap_or(i64::MAX);
+    let sql =
+        "UPDATE rebuild_runs SET state = 'abandoned', error = 'its process gave no sign of life'
+        WHERE state = 'running' AND updated_at < ?1";
+    connection
+        .execute(sql, [now.as_micros().saturating_sub(patience)])
+        .map_err(store_error)?;
+    Ok(())
+}
+
+fn read(connection: &Connection, run: i64) -> Result<Run, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM rebuild_runs WHERE run = ?1");
+    connection
+        .query_row(&sql, [run], run_of)
+        .map_err(store_error)
+}
+
+/// Writes down a difference, in the transaction that repairs it where one does.
+pub(crate) fn add_difference(
+    connection: &Connection,
+    run: i64,
+    relation: Relation,
+    [account, day, kind]: [&str; 3],
+    (before, after): (Option<&str>, Option<&str>),
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO rebuild_differences (run, relation, account, day, kind, before, after, is_recurring)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?2 <> 'balance' AND EXISTS (
+            SELECT 1 FROM rebuild_differences d WHERE d.relation = ?2 AND d.account = ?3 AND d.day = ?4 AND d.kind = ?5
+            AND d.run = (SELECT max(r.run) FROM rebuild_runs r WHERE r.run < ?1 AND r.mode = 'repair' AND r.state = 'done')))
+        ON CONFLICT (run, relation, account, day, kind) DO NOTHING";
+    let values = params![run, relation.name(), account, day, kind, before, after];
+    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+    statement.execute(values).map_err(store_error)?;
+    Ok(())
+}
+
+/// At most `limit` differences of a run, after `after`, in the order of their keys.
+pub async fn differences(
+    store: &SqliteStore,
+    run: i64,
+    after: Option<Difference>,
+    limit: usize,
+) -> Result<Vec<Difference>, StoreError> {
+    store
+        .snapshot(move |connection| {
+            let sql = "SELECT relation, account, day, kind, before, after, is_recurring FROM rebuild_differences
+                WHERE run = ?1 AND (relation, account, day, kind) > (?2, ?3, ?4, ?5)
+                ORDER BY relation, account, day, kind LIMIT ?6";
+            let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+            let (relation, account, day, kind) = after.map_or_else(Default::default, |after| {
+                let (day, kind) = (after.day, after.kind);
+                (after.relation, after.account, day.unwrap_or_default(), kind.unwrap_or_default())
+            });
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let text = |text: String| Some(text).filter(|text| !text.is_empty());
+            let rows = statement.query_map(params![run, relation, account, day, kind, limit], |row| {
+                Ok(Difference {
+                    relation: row.get(0)?,
+                    account: row.get(1)?,
+                    day: text(row.get(2)?),
+                    kind: text(row.get(3)?),
+                    before: row.get(4)?,
+                    after: row.get(5)?,
+                    is_recurring: row.get(6)?,
+                })
+            });
+            rows.map_err(store_error)?
+                .collect::<Result<_, _>>()
+                .map_err(store_error)
+        })
+        .await
+}
+
+/// The latest runs, the last one first.
+pub async fn latest(store: &SqliteStore, limit: usize) -> Result<Vec<Run>, StoreError> {
+    store
+        .snapshot(move |connection| {
+            let sql = format!("SELECT {COLUMNS} FROM rebuild_runs ORDER BY run DESC LIMIT ?1");
+            let mut statement = connection.prepare_cached(&sql).map_err(store_error)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = statement.query_map([limit], run_of).map_err(store_error)?;
+            rows.collect::<Result<_, _>>().map_err(store_error)
+        })
+        .await
+}
+
+/// The last day of the last scheduled run that ended well.
+pub(crate) fn last_good_day(connection: &Connection) -> Result<Option<Day>, StoreError> {
+    let sql = "SELECT to_day FROM rebuild_runs WHERE origin = 'hourly' AND state = 'done' ORDER BY run DESC LIMIT 1";
+    let day: Option<String> = connection
+        .query_row(sql, [], |row| row.get(0))
+        .optional()
+        .map_err(store_error)?;
+    day.map(|day| {
+        Day::parse(&day).map_err(|error| StoreError::Damaged {
+            why: format!("table rebuild_runs: {error}"),
+        })
+    })
+    .transpose()
+}

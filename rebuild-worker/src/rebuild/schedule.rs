@@ -1,0 +1,201 @@
+//! The hourly rebuild: a repair of yesterday and today, once in every hour, by one process.
+//!
+//! Hours are counted in UTC since 1970, so that a clock change of the ledger's zone makes no hour come twice or never; days are the zone's. The
+//! store's clock never goes back behind the log. The last hour that ended well is stored (`rebuild_schedule`), and an hour is over
+//! only when its run ended well: one that failed or died is tried again.
+//!
+//! Reach-back: a run begins with the last day of the last good run, if that is before yesterday; the first run of a ledger begins with its first day.
+//! So no day is left out, however long nothing ran.
+//!
+//! The lease ([`LEASE`], renewed while the run goes on) keeps processes from doing the same work. It carries no correctness: a process that was stopped
+//! past its lease and wakes up repairs nothing that is right.
+
+use std::time::Duration;
+
+use recoup::store::StoreError;
+use recoup::store::sqlite::{read_page, store_error};
+use recoup::{Day, EventStore, Position, Timestamp, Zone};
+use recoup_projections::Projections;
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
+
+use super::{Control, Mode, Origin, RebuildError, Request, Run, Window, rebuild, runs};
+
+/// How long a process that gives no sign of life keeps the hour to itself.
+pub const LEASE: Duration = Duration::from_secs(120);
+
+/// How often the schedule is looked at.
+pub const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// An hour, in microseconds.
+const HOUR_US: i64 = 3_600_000_000;
+
+/// The scheduled rebuild of one process.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    projections: Projections,
+    holder: String,
+}
+
+/// An hour to be had, and the days that it takes.
+struct Ticket {
+    hour: i64,
+    window: Window,
+}
+
+impl Schedule {
+    /// The schedule over `projections`, for this process.
+    #[must_use]
+    pub fn new(projections: Projections) -> Self {
+        Self {
+            projections,
+            holder: Uuid::new_v4().to_string(),
+        }
+    }
+
+    /// Runs what is due until `control` stops it; `ended` is told of every run. An error ends it: whoever supervises it begins anew.
+    pub async fn run(
+        &self,
+        control: &Control,
+        mut ended: impl FnMut(&Run),
+    ) -> Result<(), RebuildError> {
+        while !control.stop.is_cancelled() {
+            match self.tick(control).await {
+                Ok(Some(run)) => ended(&run),
+                Ok(None) => {}
+                Err(RebuildError::Cancelled) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            tokio::select! {
+                () = control.stop.cancelled() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs this hour's rebuild if nobody has; gives the run.
+    pub async fn tick(&self, control: &Control) -> Result<Option<Run>, RebuildError> {
+        let Some(ticket) = self.take().await? else {
+            return Ok(None);
+        };
+        let request = Request {
+            window: ticket.window,
+            account: None,
+            mode: Mode::Repair,
+            origin: Origin::Hourly,
+        };
+        let ran = tokio::select! {
+            ran = rebuild(&self.projections, &request, control) => ran,
+            lost = self.keep_lease() => Err(lost),
+        };
+        let hour = ran.is_ok().then_some(ticket.hour);
+        let released = self.release(hour).await;
+        let run = ran?;
+        released?;
+        if run.rows_different > 0 {
+            tracing::error!(
+                rebuild.run = run.run,
+                rows_different = run.rows_different,
+                rows_recurring = run.rows_recurring,
+                worst_ratio = run.worst_ratio,
+                "drift: rows differed from the log"
+            );
+        }
+        Ok(Some(run))
+    }
+
+    async fn take(&self) -> Result<Option<Ticket>, RebuildError> {
+        let store = self.projections.store();
+        let (now, zone, holder) = (store.now(), store.identity().zone, self.holder.clone());
+        let look = holder.clone();
+        // A look first: it needs no write lock.
+        if !store
+            .snapshot(move |connection| is_free(connection, now, &look))
+            .await?
+        {
+            return Ok(None);
+        }
+        store
+            .write(move |connection| {
+                if !is_free(connection, now, &holder)? {
+                    return Ok(None);
+                }
+                let sql = "INSERT INTO rebuild_schedule (one, hour, holder, lease_until) VALUES (1, 0, ?1, ?2)
+                    ON CONFLICT (one) DO UPDATE SET holder = ?1, lease_until = ?2";
+                connection
+                    .execute(sql, params![holder, now.after(LEASE).as_micros()])
+                    .map_err(store_error)?;
+                let hour = now.as_micros().div_euclid(HOUR_US);
+                let window = window(connection, now, zone)?;
+                Ok(Some(Ticket { hour, window }))
+            })
+            .await
+    }
+
+    /// Renews the lease on and on; ends only with an error.
+    async fn keep_lease(&self) -> RebuildError {
+        loop {
+            tokio::time::sleep(LEASE / 4).await;
+            let store = self.projections.store();
+            let (until, holder) = (store.now().after(LEASE), self.holder.clone());
+            let renewed = store.write(move |connection| {
+                let sql = "UPDATE rebuild_schedule SET lease_until = ?2 WHERE holder = ?1";
+                connection
+                    .execute(sql, params![holder, until.as_micros()])
+                    .map_err(store_error)
+            });
+            // A lease that was lost costs double work and nothing else: the run goes on.
+            if let Err(error) = renewed.await {
+                let error: StoreError = error;
+                tracing::warn!(%error, "the lease of the hourly rebuild was not renewed");
+            }
+        }
+    }
+
+    async fn release(&self, hour: Option<i64>) -> Result<(), RebuildError> {
+        let holder = self.holder.clone();
+        let released = self.projections.store().write(move |connection| {
+            let done = "UPDATE rebuild_schedule SET hour = max(hour, ?1) WHERE one = 1";
+            if let Some(hour) = hour {
+                connection.execute(done, [hour]).map_err(store_error)?;
+            }
+            let free =
+                "UPDATE rebuild_schedule SET holder = NULL, lease_until = 0 WHERE holder = ?1";
+            connection.execute(free, [holder]).map_err(store_error)?;
+            Ok::<_, StoreError>(())
+        });
+        Ok(released.await?)
+    }
+}
+
+/// Whether this hour has had no run, and no other process is at it.
+fn is_free(connection: &Connection, now: Timestamp, holder: &str) -> Result<bool, RebuildError> {
+    let sql = "SELECT hour, holder, lease_until FROM rebuild_schedule WHERE one = 1";
+    let row: Option<(i64, Option<String>, i64)> = connection
+        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()
+        .map_err(store_error)?;
+    let Some((hour, held_by, lease_until)) = row else {
+        return Ok(true);
+    };
+    let is_had = now.as_micros().div_euclid(HOUR_US) <= hour;
+    let is_held = held_by.is_some_and(|other| other != holder) && lease_until > now.as_micros();
+    Ok(!is_had && !is_held)
+}
+
+/// Yesterday and today, and every day since the last good run's last one.
+fn window(connection: &Connection, now: Timestamp, zone: Zone) -> Result<Window, RebuildError> {
+    let today = zone.day_of(now);
+    let reach: Option<Day> = match runs::last_good_day(connection)? {
+        Some(day) => Some(day),
+        None => {
+            let first = read_page(connection, Position::START, 1)?;
+            first.first().map(|event| zone.day_of(event.posted_at))
+        }
+    };
+    let from = reach
+        .map_or(today, |day| day.min(today))
+        .min(today.previous());
+    Ok(Window::Days { from, to: today })
+}
