@@ -82,7 +82,7 @@ pub(crate) fn check_not_set_back(
     shadow: &Shadow,
     checkpoint: Position,
 ) -> Result<(), RebuildError> {
-    if checkpoint < shadow.position() {
+    if shadow.is_ahead_of(checkpoint) {
         return Err(RebuildError::SetBack {
             folded: shadow.position(),
             checkpoint,

@@ -51,6 +51,8 @@ pub(crate) struct Shadow {
     connection: Connection,
     reader: LogReader,
     extent: Extent,
+    /// Before this position no event is of these days.
+    from: Position,
     position: Position,
     accounts_position: Position,
     /// Behind this position no event is of these days; none where account figures go on.
@@ -88,6 +90,7 @@ impl Shadow {
             connection,
             reader,
             extent,
+            from,
             position: from,
             accounts_position: from,
             until,
@@ -107,6 +110,11 @@ impl Shadow {
 
     pub(crate) const fn position(&self) -> Position {
         self.position
+    }
+
+    /// Whether it has folded events behind `checkpoint`.
+    pub(crate) fn is_ahead_of(&self, checkpoint: Position) -> bool {
+        self.position > self.from && self.position > checkpoint
     }
 
     /// Reads one page towards `target` and folds it. Gives false once the shadow is there.
