@@ -33,6 +33,8 @@ pub(super) struct Load {
     pub(super) shape: Shape,
     pub(super) lifecycles: u32,
     pub(super) callers: u32,
+    /// The number of the first job: a ledger may have had a load before.
+    pub(super) first: u32,
 }
 
 /// What a load came to.
@@ -114,7 +116,7 @@ impl Load {
             attempt,
             result: None,
         };
-        let job = JobId::new(format!("job-{number:09}"))?;
+        let job = JobId::new(format!("job-{:09}", self.first.saturating_add(number)))?;
         Ok((job, [JobCommand::Charge(Box::new(charge)), fail, succeed]))
     }
 

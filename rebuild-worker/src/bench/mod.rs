@@ -7,6 +7,7 @@
 
 mod load;
 mod raw;
+mod rebuild;
 mod report;
 
 pub use report::Report;
@@ -34,6 +35,8 @@ pub enum Args {
     Duplicates(Size),
     /// All projections from the start of a log.
     Project(Size),
+    /// Verify and repair beside a bare scan; appends with and without repairs beside them.
+    Rebuild(rebuild::RebuildSize),
 }
 
 /// How much, and where.
@@ -54,6 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<Report> {
         Args::HotAccount(size) => append(&size, Shape::Hot).await,
         Args::Duplicates(size) => duplicates(&size).await,
         Args::Project(size) => project(&size).await,
+        Args::Rebuild(size) => rebuild::measure(&size).await,
     }
 }
 
@@ -92,6 +96,7 @@ async fn append(size: &Size, shape: Shape) -> anyhow::Result<Report> {
             shape,
             lifecycles,
             callers,
+            first: 0,
         };
         load.fund(&bench.ledger).await?;
         let measured = load.run(&bench.ledger).await?;
@@ -113,6 +118,7 @@ async fn append(size: &Size, shape: Shape) -> anyhow::Result<Report> {
         shape,
         lifecycles: size.lifecycles,
         callers: 1,
+        first: 0,
     };
     load.fund(&bench.ledger).await?;
     let measured = load.run_batches(&bench.ledger).await?;
@@ -131,6 +137,7 @@ async fn duplicates(size: &Size) -> anyhow::Result<Report> {
         shape: Shape::Spread { accounts: 200 },
         lifecycles: (size.lifecycles / 16).max(1),
         callers: 64,
+        first: 0,
     };
     load.fund(&bench.ledger).await?;
     let measured = load.run_duplicates(&bench.ledger, 16).await?;
@@ -148,6 +155,7 @@ async fn project(size: &Size) -> anyhow::Result<Report> {
         shape: Shape::Spread { accounts: 200 },
         lifecycles: size.lifecycles,
         callers: 1,
+        first: 0,
     };
     load.fund(&bench.ledger).await?;
     load.run_batches(&bench.ledger).await?;
