@@ -24,6 +24,8 @@ pub(super) struct Facts {
     pub(super) statement: Option<Statement>,
     pub(super) life: Option<Life>,
     pub(super) contradictions: Contradictions,
+    /// None where there was no job.
+    pub(super) rebuilt: Option<Rebuilt>,
     pub(super) audit: AuditFacts,
     pub(super) comparison: Comparison,
     /// Jobs whose failure and success were sent at one instant: what may differ between two runs.
@@ -238,7 +240,8 @@ pub(super) struct Difference {
 impl Facts {
     /// Whether the audit found nothing, and the ledger shows what was reckoned.
     pub(super) fn is_clean(&self) -> bool {
-        self.audit.violations == 0 && self.comparison.is_equal()
+        let is_rebuilt = self.rebuilt.as_ref().is_none_or(|rebuilt| rebuilt.is_clean);
+        self.audit.violations == 0 && self.comparison.is_equal() && is_rebuilt
     }
 }
 
@@ -246,4 +249,39 @@ impl Comparison {
     pub(super) fn is_equal(&self) -> bool {
         self.difference_count == 0 && self.expected == self.found
     }
+}
+
+/// Daily usage, spoilt on purpose and rebuilt.
+#[derive(Debug, Serialize)]
+pub(super) struct Rebuilt {
+    /// Charges that a faulty consumer counted once more.
+    pub(super) applied_again: u64,
+    /// Verify, repair, verify again.
+    pub(super) runs: Vec<RebuiltRun>,
+    /// The rows that were farthest off.
+    pub(super) rows: Vec<RebuiltRow>,
+    /// Whether the repair left nothing to find.
+    pub(super) is_clean: bool,
+}
+
+/// One run of a rebuild.
+#[derive(Debug, Serialize)]
+pub(super) struct RebuiltRun {
+    pub(super) mode: String,
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) events_read: i64,
+    pub(super) rows_checked: i64,
+    pub(super) rows_different: i64,
+    pub(super) worst_ratio: Option<f64>,
+}
+
+/// One row of daily usage that was wrong.
+#[derive(Debug, Serialize)]
+pub(super) struct RebuiltRow {
+    pub(super) account: String,
+    pub(super) day: String,
+    pub(super) kind: String,
+    pub(super) charged_shown: i64,
+    pub(super) charged: i64,
 }

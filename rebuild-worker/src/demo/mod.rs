@@ -1,7 +1,8 @@
 //! `recoup demo`: three simulated days of a credit ledger, on real or generated input, with everything going wrong that can.
 //!
 //! A fresh embedded ledger on an injected clock. `trace` gives the requests, `plan` and `faults` decide what befalls each, `drive`
-//! sends the `signals` from several tasks at once, `report` reads everything back, `show` prints it. Beside the ledger the demo keeps
+//! sends the `signals` from several tasks at once; then `spoil` puts a historical fault into daily usage and rebuilds it. `report` reads
+//! everything back, `show` prints it. Beside the ledger the demo keeps
 //! a reckoning of its own (`expect`), from acknowledged answers alone, and compares.
 //!
 //! What is real: the requests of a trace, their token counts and the order and rhythm of their arrival. Made up, and said so on
@@ -20,13 +21,14 @@ mod random;
 mod report;
 mod show;
 mod signals;
+mod spoil;
 mod trace;
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use recoup::store::sqlite::{self, SqliteStore};
@@ -34,7 +36,7 @@ use recoup::{EventStore, Ledger, ManualClock, Policies, Scale, Timestamp, Zone};
 use recoup_projections::Projections;
 
 use self::drive::{Drive, Driven, WORKERS};
-use self::facts::{Facts, Input, Simulated};
+use self::facts::{Facts, Input, Rebuilt, Simulated};
 use self::paper::Paper;
 use self::plan::{DAY_S, DAYS, END_S, Plan, WorkKind};
 use self::report::Reader;
@@ -187,6 +189,12 @@ async fn live(trace: &Trace, folder: &Folder) -> anyhow::Result<Facts> {
         (&plan, SEED),
     );
     let driven = drive.run(END_S).await?;
+    let rebuilt = if plan.jobs.is_empty() {
+        None
+    } else {
+        let last = begin.after(Duration::from_secs(u64::from((DAYS - 1) * DAY_S)));
+        Some(spoil::and_repair(&projections, Zone::UTC.day_of(last)).await?)
+    };
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     let events = store.head().await?.get();
     let simulated = simulated(begin, events, took_ms);
@@ -199,13 +207,11 @@ async fn live(trace: &Trace, folder: &Folder) -> anyhow::Result<Facts> {
         Some(_) => None,
         None => Some(folder.path.join(FILE).display().to_string()),
     };
-    read_back(&reader, (trace, &plan), &driven, simulated, kept).await
+    read_back(&reader, (trace, &plan), (&driven, rebuilt), simulated, kept).await
 }
 
 fn simulated(begin: Timestamp, events: i64, took_ms: u64) -> Simulated {
-    let last = begin.after(std::time::Duration::from_secs(u64::from(
-        (DAYS - 1) * DAY_S,
-    )));
+    let last = begin.after(Duration::from_secs(u64::from((DAYS - 1) * DAY_S)));
     Simulated {
         clock: "injected",
         zone: Zone::UTC.name(),
@@ -221,7 +227,7 @@ fn simulated(begin: Timestamp, events: i64, took_ms: u64) -> Simulated {
 async fn read_back(
     reader: &Reader,
     (trace, plan): (&Trace, &Plan),
-    driven: &Driven,
+    (driven, rebuilt): (&Driven, Option<Rebuilt>),
     simulated: Simulated,
     kept: Option<String>,
 ) -> anyhow::Result<Facts> {
@@ -252,6 +258,7 @@ async fn read_back(
         statement,
         life,
         contradictions: reader.contradictions().await?,
+        rebuilt,
         audit: reader.audit().await?,
         comparison,
         races,
@@ -326,6 +333,10 @@ mod tests {
             facts.refused
         );
         assert!(facts.contradictions.count > 0);
+        let rebuilt = facts.rebuilt.as_ref().expect("there are jobs");
+        assert!(rebuilt.is_clean && rebuilt.runs[0].rows_different > 0);
+        let worst = rebuilt.runs[0].worst_ratio.expect("something was charged");
+        assert!(worst > 2.0, "{worst}");
         let life = facts.life.as_ref().expect("somebody recovered late");
         assert_eq!((life.money.as_str(), life.net), ("reclaimed", -life.cost));
 

@@ -40,6 +40,9 @@ pub(super) fn page(paper: &mut Paper, facts: &Facts, program: &str) {
         ),
     }
     page.contradictions(paper);
+    if let Some(rebuilt) = &facts.rebuilt {
+        page.rebuilt(paper, rebuilt);
+    }
     page.audit(paper);
     page.comparison(paper, &facts.comparison);
     page.verdict(paper);
@@ -186,7 +189,7 @@ impl Page<'_> {
             .map_or("acct-001", |first| first.account.as_str());
         let of_job = format!("{program} job show {job}");
         let of_account = format!("{program} account entries {account}");
-        let rest = ["contradictions list", "audit"].map(|verb| format!("{program} {verb}"));
+        let rest = ["rebuild --verify", "audit"].map(|verb| format!("{program} {verb}"));
         for command in [of_job, of_account].iter().chain(&rest) {
             paper.line(&[(command, Style::Plain)]);
         }
