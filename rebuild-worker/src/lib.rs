@@ -7,4 +7,5 @@ pub mod bench;
 pub mod cli;
 pub mod demo;
 pub mod exit;
+pub mod log_form;
 pub mod rebuild;

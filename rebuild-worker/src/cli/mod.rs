@@ -9,8 +9,10 @@
 mod account;
 mod answer;
 mod audit;
+mod backup;
 mod config;
 mod contradictions;
+mod export;
 mod fresh;
 mod import;
 mod init;
@@ -56,8 +58,12 @@ struct Cli {
 enum Verb {
     /// Create an empty ledger. Any first use does so too, with the defaults.
     Init,
-    /// Carry out a file of commands, one JSON object a line; a file can be given again.
+    /// Carry out a file of commands, one JSON object a line, which can be given again; or take over an exported log.
     Import(import::Args),
+    /// Write the log as JSON lines.
+    Export(export::Args),
+    /// Copy an embedded ledger while it is used.
+    Backup(backup::Args),
     /// Commands on jobs, and what became of them.
     #[command(subcommand)]
     Job(job::Verb),
@@ -121,6 +127,8 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
     match cli.verb {
         Verb::Init => init::run(&global).await,
         Verb::Import(args) => import::run(&global, args).await,
+        Verb::Export(args) => export::run(&global, args).await,
+        Verb::Backup(args) => backup::run(&global, args).await,
         Verb::Job(verb) => job::run(&global, verb).await,
         Verb::Account(verb) => account::run(&global, verb).await,
         Verb::Project(args) => project::run(&global, args).await,

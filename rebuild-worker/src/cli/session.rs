@@ -56,14 +56,38 @@ pub(super) struct Session {
 impl Global {
     /// Opens the ledger, or creates it.
     pub(super) async fn open(&self) -> anyhow::Result<Session> {
+        self.open_with(self.zone, self.scale).await
+    }
+
+    /// Opens the ledger, which must be of this zone and scale, or creates it so.
+    pub(super) async fn open_as(&self, zone: Zone, scale: Scale) -> anyhow::Result<Session> {
+        for (is_other, what) in [
+            (self.zone.is_some_and(|asked| asked != zone), "zone"),
+            (self.scale.is_some_and(|asked| asked != scale), "scale"),
+        ] {
+            if is_other {
+                return Err(usage(format!("--{what} is not the {what} of the file")));
+            }
+        }
+        self.open_with(Some(zone), Some(scale)).await
+    }
+
+    /// Opens the ledger, and creates none: what reads a ledger out has nothing to do with one that is not there.
+    pub(super) async fn open_existing(&self) -> anyhow::Result<Session> {
+        let path = self.path()?;
+        anyhow::ensure!(path.exists(), "{}: there is no ledger", path.display());
+        self.open().await
+    }
+
+    async fn open_with(&self, zone: Option<Zone>, scale: Option<Scale>) -> anyhow::Result<Session> {
         let path = self.path()?;
         let policies = match &self.config {
             Some(file) => config::read(file)?,
             None => Policies::default(),
         };
         let store = SqliteStore::open(Options {
-            zone: self.zone,
-            scale: self.scale,
+            zone,
+            scale,
             clock: Arc::new(SystemClock) as Arc<dyn Clock>,
             busy_timeout: Duration::from_millis(self.busy_timeout_ms),
             max_pages: self.max_pages,

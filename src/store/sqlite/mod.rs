@@ -11,9 +11,11 @@
 //! Bounds: a write waits [`Options::busy_timeout`] for another process's transaction, then everything that waits is told
 //! `Unavailable`; at most [`QUEUE`] requests wait; one transaction takes at most [`MAX_GROUP`] appends.
 
+mod backup;
 mod error;
 mod figures;
 mod group;
+mod import;
 mod lanes;
 mod migrate;
 mod open;
@@ -42,8 +44,10 @@ use crate::codec::StreamName;
 use crate::credits::Scale;
 use crate::ids::AccountId;
 
+pub use backup::{BackupError, Copied};
 pub use error::{OpenError, store_error};
 pub use figures::{ACCOUNT_TABLES, copy_account, fold_accounts, read_account, read_accounts};
+pub use import::{ImportError, LogImport};
 pub use migrate::{Migration, schema_faults};
 pub use open::schema_faults as ledger_schema_faults;
 pub use rows::{read_head, read_page, read_position_before};

@@ -36,16 +36,54 @@ pub(super) fn insert(
     append: &Append,
     posted_at: Timestamp,
 ) -> Result<(), StoreError> {
-    let events: Vec<StoredEvent<'_>> = append
-        .events
-        .iter()
-        .map(|event| StoredEvent {
-            id: event.id.get().into_bytes(),
-            type_name: event.event_type.name,
-            version: event.event_type.version,
-            data: &event.data,
-        })
-        .collect();
+    let events = append.events.iter().map(|event| StoredEvent {
+        id: event.id.get().into_bytes(),
+        type_name: event.event_type.name,
+        version: event.event_type.version,
+        data: &event.data,
+    });
+    let place = (first, append.stream.as_str(), append.expected.next());
+    insert_row(
+        connection,
+        place,
+        events.collect(),
+        (posted_at, &append.metadata),
+    )
+}
+
+/// Writes events that another ledger recorded as one append.
+pub(super) fn insert_recorded(
+    connection: &Connection,
+    recorded: &[RecordedEvent],
+) -> Result<(), StoreError> {
+    let Some(first) = recorded.first() else {
+        return Ok(());
+    };
+    let metadata = std::str::from_utf8(&first.metadata).map_err(|error| StoreError::Corrupt {
+        position: first.position,
+        why: format!("metadata: {error}"),
+    })?;
+    let events = recorded.iter().map(|event| StoredEvent {
+        id: event.id.get().into_bytes(),
+        type_name: &event.type_name,
+        version: event.version,
+        data: &event.data,
+    });
+    let place = (first.position, first.stream.as_str(), first.revision);
+    insert_row(
+        connection,
+        place,
+        events.collect(),
+        (first.posted_at, metadata),
+    )
+}
+
+fn insert_row(
+    connection: &Connection,
+    (first, stream, revision): (Position, &str, Revision),
+    events: Vec<StoredEvent<'_>>,
+    (posted_at, metadata): (Timestamp, &str),
+) -> Result<(), StoreError> {
     let body = postcard::to_stdvec(&events).expect("names and bytes always serialize");
     let sql = "INSERT INTO appends (position, stream, revision, events, posted_at, metadata, body)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -53,11 +91,11 @@ pub(super) fn insert(
     statement
         .execute(params![
             first.get(),
-            append.stream.as_str(),
-            stored_u64(append.expected.next().get()),
-            stored_u64(append.events.len() as u64),
+            stream,
+            stored_u64(revision.get()),
+            stored_u64(events.len() as u64),
             posted_at.as_micros(),
-            append.metadata,
+            metadata,
             body,
         ])
         .map_err(store_error)?;

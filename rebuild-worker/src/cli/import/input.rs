@@ -76,6 +76,17 @@ impl Input {
         self.seen.lines
     }
 
+    /// The first line, without its line break, as far as [`MAX_LINE_BYTES`] reach.
+    pub(super) fn first_line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        BufReader::new((&self.file).take(MAX_LINE_BYTES)).read_until(b'\n', &mut line)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        while line.last().is_some_and(|byte| b"\r\n".contains(byte)) {
+            line.pop();
+        }
+        Ok(line.strip_prefix(MARK).map_or(line.clone(), <[u8]>::to_vec))
+    }
+
     /// Begins the second way.
     pub(super) fn into_lines(self) -> Lines {
         Lines {

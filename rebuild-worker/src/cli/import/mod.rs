@@ -14,6 +14,7 @@
 mod earlier;
 mod input;
 mod line;
+mod log;
 mod plan;
 mod report;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use recoup::ledger::LedgerError;
 use recoup::{Command, CommandId, Ledger};
@@ -31,6 +33,7 @@ use self::plan::{Place, Plan};
 use self::report::Tally;
 use super::answer::{Answer, complain, usage};
 use super::session::Global;
+use crate::log_form::Head;
 
 pub(super) use line::parse_price;
 
@@ -82,7 +85,14 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     }
     // A wrong store is told before a long file is read.
     global.path()?;
-    let input = Input::open(&args.file)?;
+    let mut input = Input::open(&args.file)?;
+    let first = input
+        .first_line()
+        .with_context(|| format!("{} cannot be read", args.file.display()))?;
+    if Head::begins(&first) {
+        let bar = progress(&args.file, input.bytes());
+        return log::run(global, input, &first, bar).await;
+    }
     let session = global.open().await?;
     let bar = progress(&args.file, input.bytes());
     let earlier = Earlier::of(input.digest(), input.lines());
