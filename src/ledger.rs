@@ -23,14 +23,15 @@ use std::time::Duration;
 use quick_cache::sync::Cache;
 
 use crate::account::{AccountState, Adjust, Grant, Limit};
+use crate::clock::Timestamp;
 use crate::codec::{Event, Stream, StreamName};
 use crate::credits::Cost;
 use crate::ids::{AccountId, CommandId, JobId, Kind};
-use crate::job::{Charge, Decision, Job, JobCommand, JobEvent, Now, PolicyChoice, decide};
+use crate::job::{Charge, Decision, Job, JobCommand, JobEvent, Now, PolicyChoice, Timer, decide};
 use crate::price::{PriceError, PriceSnapshot};
 use crate::retry::PolicyError;
 use crate::store::memory::MemoryStore;
-use crate::store::{Append, Appended, EventStore, Expected, StoreError};
+use crate::store::{Append, Appended, EventStore, Expected, Revision, StoreError};
 
 pub use outcome::{LedgerError, Outcome, Receipt};
 pub use policies::Policies;
@@ -93,7 +94,7 @@ pub enum ChargeError {
 
 /// What an append came to, once unknown outcomes are settled.
 enum Settled {
-    Committed(crate::clock::Timestamp),
+    Committed(Timestamp),
     Conflict,
     Refused(crate::account::Refusal),
 }
@@ -173,11 +174,35 @@ impl Ledger {
         job: JobId,
         command: JobCommand,
     ) -> Result<Outcome, LedgerError> {
+        self.job_as_of(id, job, command, None).await
+    }
+
+    /// Lets a job's timer run out although its time has not come: for the end of a backfill, which ends what nobody will go on with. Decided
+    /// as of the timer's `deadline`, and posted by the store's clock as any event.
+    pub async fn expire_early(
+        &self,
+        id: CommandId,
+        job: JobId,
+        (timer, armed_at, deadline): (Timer, Revision, Timestamp),
+    ) -> Result<Outcome, LedgerError> {
+        let command = JobCommand::Expire { timer, armed_at };
+        self.job_as_of(id, job, command, Some(deadline)).await
+    }
+
+    async fn job_as_of(
+        &self,
+        id: CommandId,
+        job: JobId,
+        command: JobCommand,
+        as_of: Option<Timestamp>,
+    ) -> Result<Outcome, LedgerError> {
         let stream = Stream::Job(job.clone());
         let (mut state, mut is_fresh) = self.recent_job(&stream, &job, &command).await?;
         for decision in 0..MAX_DECISIONS {
             pause_before(decision).await;
-            let answer = decide(&state, &id, &command, self.now());
+            let mut now = self.now();
+            now.at = as_of.map_or(now.at, |as_of| as_of.max(now.at));
+            let answer = decide(&state, &id, &command, now);
             let (events, admission, noted) = match answer {
                 Ok(Decision::Append { events, admission }) => (events, admission, false),
                 Ok(Decision::Noted { event: Some(event) }) => (vec![event], None, true),
@@ -297,7 +322,7 @@ impl Ledger {
         stream: &Stream,
         state: &Job,
         events: &[JobEvent],
-        posted_at: crate::clock::Timestamp,
+        posted_at: Timestamp,
         id: &CommandId,
     ) -> Result<Job, LedgerError> {
         let stream = stream.name();
@@ -354,7 +379,7 @@ impl Ledger {
     ///
     /// Equal ids are not enough: another caller that used the same command id at the same revision has them too. What it said
     /// may differ, if only by the instant of its charge, and then what is stored is the answer, to be decided on.
-    async fn stored(&self, append: &Append) -> Result<Option<crate::clock::Timestamp>, StoreError> {
+    async fn stored(&self, append: &Append) -> Result<Option<Timestamp>, StoreError> {
         let first = append.expected.next();
         let stored = self.store.read_stream(&append.stream, first).await?;
         let is_ours = stored.len() >= append.events.len()

@@ -67,6 +67,7 @@ impl ProjectionError {
                 | StoreError::Unconfirmed { .. }
                 | StoreError::Full => true,
                 StoreError::ReadOnly { .. }
+                | StoreError::Backfilling { .. }
                 | StoreError::Damaged { .. }
                 | StoreError::Corrupt { .. } => false,
             },

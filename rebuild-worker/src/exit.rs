@@ -135,6 +135,7 @@ const fn store_code(error: &StoreError) -> &'static str {
     match error {
         StoreError::Unavailable { .. } => "unavailable",
         StoreError::Unconfirmed { .. } => "outcome_unknown",
+        StoreError::Backfilling { .. } => "backfilling",
         StoreError::Full => "disk_full",
         StoreError::ReadOnly { .. } => "read_only",
         StoreError::Damaged { .. } => "damaged",

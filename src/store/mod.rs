@@ -311,6 +311,14 @@ pub enum StoreError {
         /// What happened.
         cause: String,
     },
+    /// The ledger takes its past from a file, and nothing else until that is closed.
+    #[error(
+        "a backfill is open: go on with the file whose SHA-256 is {sha256}, or end it (import FILE --backfill --close)"
+    )]
+    Backfilling {
+        /// The file's digest, in hexadecimal.
+        sha256: String,
+    },
     /// There is no room for more.
     #[error("the disk is full: nothing was written")]
     Full,

@@ -37,6 +37,17 @@ impl Answer {
         Self { exit, body: None }
     }
 
+    /// Adds a key to the document, and a line to the text.
+    pub(super) fn add(&mut self, key: &str, value: Value, line: &str) {
+        if let Some(body) = &mut self.body {
+            if let Value::Object(document) = &mut body.document {
+                document.insert(key.to_owned(), value);
+            }
+            body.text.push('\n');
+            body.text.push_str(line);
+        }
+    }
+
     /// A text that has no other form.
     pub(super) fn text_only(key: &str, text: &str) -> Self {
         Self::new(Exit::Done, json!({ key: text.trim_end() }), text.trim_end())

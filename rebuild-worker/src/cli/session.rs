@@ -56,7 +56,13 @@ pub(super) struct Session {
 impl Global {
     /// Opens the ledger, or creates it.
     pub(super) async fn open(&self) -> anyhow::Result<Session> {
-        self.open_with(self.zone, self.scale).await
+        self.open_with((self.zone, self.scale), Arc::new(SystemClock))
+            .await
+    }
+
+    /// Opens the ledger, or creates it, on a clock of the caller's.
+    pub(super) async fn open_on(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Session> {
+        self.open_with((self.zone, self.scale), clock).await
     }
 
     /// Opens the ledger, which must be of this zone and scale, or creates it so.
@@ -69,7 +75,8 @@ impl Global {
                 return Err(usage(format!("--{what} is not the {what} of the file")));
             }
         }
-        self.open_with(Some(zone), Some(scale)).await
+        self.open_with((Some(zone), Some(scale)), Arc::new(SystemClock))
+            .await
     }
 
     /// Opens the ledger, and creates none: what reads a ledger out has nothing to do with one that is not there.
@@ -79,7 +86,11 @@ impl Global {
         self.open().await
     }
 
-    async fn open_with(&self, zone: Option<Zone>, scale: Option<Scale>) -> anyhow::Result<Session> {
+    async fn open_with(
+        &self,
+        (zone, scale): (Option<Zone>, Option<Scale>),
+        clock: Arc<dyn Clock>,
+    ) -> anyhow::Result<Session> {
         let path = self.path()?;
         let policies = match &self.config {
             Some(file) => config::read(file)?,
@@ -88,7 +99,7 @@ impl Global {
         let store = SqliteStore::open(Options {
             zone,
             scale,
-            clock: Arc::new(SystemClock) as Arc<dyn Clock>,
+            clock,
             busy_timeout: Duration::from_millis(self.busy_timeout_ms),
             max_pages: self.max_pages,
             ..Options::at(path)

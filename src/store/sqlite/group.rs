@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use super::backfill::IsBackfill;
 use super::error::{is_unknown_after_commit, store_error};
 use super::figures::Figures;
 use super::place::Place;
@@ -39,6 +40,7 @@ pub(super) struct Context {
     pub(super) clock: StoreClock,
     pub(super) zone: Zone,
     pub(super) place: Place,
+    pub(super) is_backfill: IsBackfill,
 }
 
 /// What waits for the next transaction.
@@ -187,6 +189,9 @@ struct Transaction<'a> {
 impl<'a> Transaction<'a> {
     fn begin(connection: &'a Connection, context: &'a Context) -> Result<Self, StoreError> {
         let Tail { head, posted_at } = rows::read_tail(connection)?;
+        context
+            .is_backfill
+            .check(connection, (context.clock.injected(), posted_at))?;
         if let Some(posted_at) = posted_at {
             context.clock.saw(posted_at);
         }

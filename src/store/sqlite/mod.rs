@@ -11,6 +11,7 @@
 //! Bounds: a write waits [`Options::busy_timeout`] for another process's transaction, then everything that waits is told
 //! `Unavailable`; at most [`QUEUE`] requests wait; one transaction takes at most [`MAX_GROUP`] appends.
 
+mod backfill;
 mod backup;
 mod error;
 mod figures;
@@ -44,6 +45,7 @@ use crate::codec::StreamName;
 use crate::credits::Scale;
 use crate::ids::AccountId;
 
+pub use backfill::{Backfill, BackfillError, Begun};
 pub use backup::{BackupError, Copied};
 pub use error::{OpenError, store_error};
 pub use figures::{ACCOUNT_TABLES, copy_account, fold_accounts, read_account, read_accounts};

@@ -21,11 +21,18 @@ use crate::store::Identity;
 /// `PRAGMA application_id` of a ledger: "rcup" in ASCII.
 const APPLICATION_ID: i32 = 0x7263_7570;
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    name: "log",
-    sql: include_str!("migrations/0001_log.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        name: "log",
+        sql: include_str!("migrations/0001_log.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "backfill",
+        sql: include_str!("migrations/0002_backfill.sql"),
+    },
+];
 
 /// How much of the file a writing connection keeps in memory, in KiB.
 const CACHE_KIB: i64 = 65_536;

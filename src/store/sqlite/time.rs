@@ -24,6 +24,11 @@ impl StoreClock {
         }
     }
 
+    /// The clock alone, whatever the log says.
+    pub(super) fn injected(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         let posted_at = Timestamp::from_micros(self.posted_at.load(Ordering::Acquire));
         self.clock.now().max(posted_at)

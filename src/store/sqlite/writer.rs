@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::backfill::IsBackfill;
 use super::error::{OpenError, is_unknown_after_commit, store_error};
 use super::group::{self, Broken, Context, Group};
 use super::place::Place;
@@ -77,6 +78,7 @@ pub(super) struct Writer {
     patience: Duration,
     head: watch::Sender<Position>,
     clock: StoreClock,
+    is_backfill: IsBackfill,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -108,7 +110,9 @@ impl Writer {
             clock: StoreClock::new(Arc::clone(&options.clock), tail.posted_at),
             zone,
             place: Place::of(&options.path)?,
+            is_backfill: IsBackfill::default(),
         };
+        let is_backfill = context.is_backfill.clone();
         let clock = context.clock.clone();
         let published = head.clone();
         let thread = thread::Builder::new()
@@ -133,6 +137,7 @@ impl Writer {
             patience: busy_timeout,
             head,
             clock,
+            is_backfill,
             thread: Some(thread),
         })
     }
@@ -140,6 +145,10 @@ impl Writer {
     /// The store's clock, as far as this process knows the log.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    pub(super) const fn is_backfill(&self) -> &IsBackfill {
+        &self.is_backfill
     }
 
     pub(super) fn appended(&self) -> watch::Receiver<Position> {

@@ -12,7 +12,7 @@ use recoup::retry::Mode;
 use recoup::{
     AccountId, Adjust, AdjustmentId, Attempt, Command, Cost, Delta, FailureClass, Grant, GrantId,
     JobCommand, JobId, JobResult, Kind, Ledger, Limit, PriceListId, PriceSnapshot, Reason,
-    Rounding, WorkerId,
+    Rounding, Timestamp, WorkerId,
 };
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeOwned, IgnoredAny, MapAccess, Visitor};
@@ -23,25 +23,53 @@ use crate::cli::values;
 const OPERATIONS: &str =
     "charge, start, extend, fail, succeed, cancel, redrive, discard, grant, adjust, limit";
 
-/// Reads a line; `ledger` knows the policies by kind.
-pub(super) fn parse(line: &[u8], ledger: &Ledger) -> Result<Command, String> {
+/// Whether lines say when they happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instants {
+    /// They must not: the store's clock says when.
+    Refused,
+    /// They must: that is what a backfill is for.
+    Needed,
+}
+
+/// Reads a line, and when it happened; `ledger` knows the policies by kind.
+pub(super) fn parse(
+    line: &[u8],
+    ledger: &Ledger,
+    instants: Instants,
+) -> Result<(Command, Option<Timestamp>), String> {
     let line = std::str::from_utf8(line)
         .map_err(|error| format!("byte {} is no UTF-8", error.valid_up_to() + 1))?;
     let head: Head = read(line)?;
     if head.recoup_log.is_some() {
         return Err(
-            "this is the export of a log, which this version cannot take in: \
-            an import is a file of commands"
+            "this begins an exported log, which is taken in alone and from its first line"
                 .to_owned(),
         );
     }
     let op = head
         .op
         .ok_or_else(|| format!("op is missing: it is one of {OPERATIONS}"))?;
-    if head.at.is_some() {
-        return Err("at needs --backfill, which is not available in this version".to_owned());
-    }
-    Ok(match op.as_str() {
+    let at = match (instants, head.at) {
+        (Instants::Refused, None) => None,
+        (Instants::Refused, Some(_)) => {
+            return Err(
+                "at is for import --backfill: otherwise the store's clock says when".to_owned(),
+            );
+        }
+        (Instants::Needed, None) => {
+            return Err(
+                "at is missing: with --backfill every line says when it happened".to_owned(),
+            );
+        }
+        (Instants::Needed, Some(Instant::Other(_))) => {
+            return Err("at is not a text such as \"2026-11-29T10:00:00Z\"".to_owned());
+        }
+        (Instants::Needed, Some(Instant::Text(text))) => {
+            Some(Timestamp::parse(&text).map_err(|error| format!("at: {error}"))?)
+        }
+    };
+    let command = match op.as_str() {
         "charge" => read::<ChargeLine>(line)?.command(ledger)?,
         "start" => read::<StartLine>(line)?.command(),
         "extend" => read::<ExtendLine>(line)?.command(),
@@ -54,7 +82,8 @@ pub(super) fn parse(line: &[u8], ledger: &Ledger) -> Result<Command, String> {
         "adjust" => read::<AdjustLine>(line)?.command()?,
         "limit" => read::<LimitLine>(line)?.command()?,
         other => return Err(format!("unknown op {other:?}: it is one of {OPERATIONS}")),
-    })
+    };
+    Ok((command, at))
 }
 
 /// Reads a price as it stands in a charge.
@@ -95,11 +124,19 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
+/// An instant as it stands in a line; read on its own, so that what is wrong with it says so.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Instant {
+    Text(String),
+    Other(IgnoredAny),
+}
+
 /// What is read first: which operation it is, and what is refused whatever it is.
 #[derive(Deserialize)]
 struct Head {
     op: Option<String>,
-    at: Option<IgnoredAny>,
+    at: Option<Instant>,
     recoup_log: Option<IgnoredAny>,
 }
 
@@ -152,11 +189,16 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64
 /// The key that was read before, taken again so that no other one is left over.
 type Op = IgnoredAny;
 
+/// The same, of the instant.
+type At = IgnoredAny;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChargeLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     job: JobId,
     account: AccountId,
     #[serde(deserialize_with = "cost")]
@@ -185,6 +227,8 @@ impl ChargeLine {
 struct StartLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     job: JobId,
     worker: Option<WorkerId>,
 }
@@ -205,6 +249,8 @@ impl StartLine {
 struct ExtendLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     job: JobId,
     attempt: Attempt,
 }
@@ -225,6 +271,8 @@ impl ExtendLine {
 struct FailLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     job: JobId,
     attempt: Attempt,
     #[serde(default)]
@@ -257,6 +305,8 @@ impl FailLine {
 struct SucceedLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     job: JobId,
     attempt: Attempt,
     result: Option<JobResult>,
@@ -280,6 +330,8 @@ impl SucceedLine {
 struct EndLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     job: JobId,
     reason: Option<Reason>,
 }
@@ -295,6 +347,8 @@ impl EndLine {
 struct GrantLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     account: AccountId,
     grant: GrantId,
     #[serde(deserialize_with = "grant_amount")]
@@ -322,6 +376,8 @@ impl GrantLine {
 struct AdjustLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     account: AccountId,
     adjustment: AdjustmentId,
     #[serde(deserialize_with = "delta")]
@@ -355,6 +411,8 @@ impl AdjustLine {
 struct LimitLine {
     #[serde(rename = "op")]
     _op: Op,
+    #[serde(rename = "at", default)]
+    _at: Option<At>,
     account: AccountId,
     #[serde(default, deserialize_with = "given")]
     monthly_cap: Option<Option<i64>>,

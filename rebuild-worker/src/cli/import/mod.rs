@@ -11,6 +11,7 @@
 //! and the import goes on. While another process works on the same jobs at the same moment, a line that loses a race to it may be
 //! carried out behind later lines of its chunk, as if it had come that much later.
 
+mod backfill;
 mod earlier;
 mod input;
 mod line;
@@ -25,10 +26,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use recoup::ledger::LedgerError;
-use recoup::{Command, CommandId, Ledger};
+use recoup::{Command, CommandId, Ledger, ManualClock, Timestamp};
 
 use self::earlier::Earlier;
 use self::input::{Input, Lines, Unreadable};
+use self::line::Instants;
 use self::plan::{Place, Plan};
 use self::report::Tally;
 use super::answer::{Answer, complain, usage};
@@ -45,11 +47,11 @@ const WINDOW: usize = 1_000;
 pub(super) struct Args {
     /// JSON lines of commands; - reads stdin.
     file: PathBuf,
-    /// Take the instants from the lines: not in this version.
+    /// Take each line's instant from its `at`, into an empty ledger, which takes nothing else until --close.
     #[arg(long)]
     backfill: bool,
-    /// End a backfill: not in this version.
-    #[arg(long)]
+    /// End the backfill behind the last line: open jobs end by their timers, and the ledger is as any other.
+    #[arg(long, requires = "backfill")]
     close: bool,
 }
 
@@ -59,6 +61,8 @@ struct Line {
     number: u64,
     id: CommandId,
     command: Command,
+    /// When it happened, in a backfill.
+    at: Option<Timestamp>,
 }
 
 /// What ended an import before the end of its file.
@@ -78,11 +82,6 @@ impl Stop {
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
-    for (is_given, flag) in [(args.backfill, "--backfill"), (args.close, "--close")] {
-        if is_given {
-            return Err(usage(format!("{flag} is not available in this version")));
-        }
-    }
     // A wrong store is told before a long file is read.
     global.path()?;
     let mut input = Input::open(&args.file)?;
@@ -91,7 +90,15 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
         .with_context(|| format!("{} cannot be read", args.file.display()))?;
     if Head::begins(&first) {
         let bar = progress(&args.file, input.bytes());
+        if args.backfill {
+            return Err(usage(
+                "an exported log has its instants: it needs no --backfill",
+            ));
+        }
         return log::run(global, input, &first, bar).await;
+    }
+    if args.backfill {
+        return backfill::run(global, (&args.file, input), args.close).await;
     }
     let session = global.open().await?;
     let bar = progress(&args.file, input.bytes());
@@ -123,6 +130,13 @@ struct Import<'a> {
     earlier: Earlier,
     tally: Tally,
     window: usize,
+    instants: Instants,
+    /// The clock of a backfill; what is before the instant beside it was carried out by an earlier run.
+    backfill: Option<(ManualClock, Timestamp)>,
+    /// The last line's instant.
+    last_at: Timestamp,
+    /// Lines that an earlier run carried out.
+    passed_over: u64,
 }
 
 impl<'a> Import<'a> {
@@ -132,6 +146,10 @@ impl<'a> Import<'a> {
             earlier,
             tally: Tally::default(),
             window: WINDOW,
+            instants: Instants::Refused,
+            backfill: None,
+            last_at: Timestamp::from_micros(i64::MIN),
+            passed_over: 0,
         }
     }
 
@@ -139,7 +157,7 @@ impl<'a> Import<'a> {
         loop {
             let (window, ended) = self.read_window(&mut lines);
             let is_last = ended.is_err() || window.len() < self.window;
-            self.carry_out_window(window).await?;
+            self.carry_out_instants(window).await?;
             bar.set_position(lines.bytes_read());
             ended?;
             if is_last {
@@ -149,18 +167,23 @@ impl<'a> Import<'a> {
     }
 
     /// The next lines, and why there are no more if a line cannot be read.
-    fn read_window(&self, lines: &mut Lines) -> (Vec<Line>, Result<(), Stop>) {
+    fn read_window(&mut self, lines: &mut Lines) -> (Vec<Line>, Result<(), Stop>) {
         let mut window = Vec::with_capacity(self.window);
         while window.len() < self.window {
             let line = match lines.next() {
                 Ok(None) => break,
-                Ok(Some((number, text))) => line::parse(text, self.ledger)
-                    .map(|command| Line {
-                        number,
-                        id: self.earlier.id(number),
-                        command,
-                    })
-                    .map_err(|cause| Stop::Line { number, cause }),
+                Ok(Some((number, text))) => line::parse(text, self.ledger, self.instants)
+                    .map_err(|cause| Stop::Line { number, cause })
+                    .and_then(|(command, at)| {
+                        self.check_instant(number, at)?;
+                        let id = self.earlier.id(number);
+                        Ok(Line {
+                            number,
+                            id,
+                            command,
+                            at,
+                        })
+                    }),
                 Err(Unreadable { number, cause }) => Err(Stop::Line { number, cause }),
             };
             match line {
@@ -169,6 +192,21 @@ impl<'a> Import<'a> {
             }
         }
         (window, Ok(()))
+    }
+
+    /// Carries out a window: lines of one instant go together.
+    async fn carry_out_instants(&mut self, window: Vec<Line>) -> Result<(), Stop> {
+        let mut rest = window.into_iter().peekable();
+        while let Some(at) = rest.peek().map(|line| line.at) {
+            let mut together = Vec::new();
+            while let Some(line) = rest.next_if(|line| line.at == at) {
+                if self.turn_clock(line.at) {
+                    together.push(line);
+                }
+            }
+            self.carry_out_window(together).await?;
+        }
+        Ok(())
     }
 
     async fn carry_out_window(&mut self, window: Vec<Line>) -> Result<(), Stop> {

@@ -1,0 +1,173 @@
+//! The state of a ledger that takes its past from a file.
+//!
+//! While a backfill is open, appends are taken only from a store that opened that very file's: every other process is told
+//! [`StoreError::Backfilling`], in the transaction of its append. The instants come from the injected clock, which the importer sets; a second
+//! process at the same file, whose clock is behind what the first has posted, is refused rather than posted later than it says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::SqliteStore;
+use super::error::store_error;
+use crate::clock::{Clock, Timestamp};
+use crate::store::StoreError;
+
+/// Where a ledger's backfill stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backfill {
+    /// There was none.
+    None,
+    /// It goes on.
+    Open {
+        /// The digest of its file, in hexadecimal.
+        sha256: String,
+    },
+    /// It has ended: the ledger is as any other.
+    Closed {
+        /// The digest of its file, in hexadecimal.
+        sha256: String,
+    },
+}
+
+/// Where a backfill goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// With its lines.
+    Open,
+    /// With the end of what is open: its lines are done.
+    Closing,
+    /// Nowhere: it has ended.
+    Closed,
+}
+
+/// Why a backfill was not begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackfillError {
+    /// The ledger has events that came otherwise.
+    #[error("the ledger has events already: a backfill begins in an empty one")]
+    NotEmpty,
+    /// The backfill of another file is open.
+    #[error("the backfill of another file is open, the one with the SHA-256 {sha256}")]
+    Other {
+        /// That file's digest.
+        sha256: String,
+    },
+    /// The store did not do as it was asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Where the backfill stands.
+fn read(connection: &Connection) -> Result<Backfill, StoreError> {
+    let sql = "SELECT sha256, state <> 'closed' FROM backfill";
+    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+    let found = statement
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+        .map_err(store_error)?;
+    Ok(match found {
+        None => Backfill::None,
+        Some((sha256, true)) => Backfill::Open { sha256 },
+        Some((sha256, false)) => Backfill::Closed { sha256 },
+    })
+}
+
+/// Whether this process is at a backfill.
+#[derive(Debug, Clone, Default)]
+pub(super) struct IsBackfill(Arc<AtomicBool>);
+
+impl IsBackfill {
+    fn set(&self, is: bool) {
+        self.0.store(is, Ordering::Release);
+    }
+
+    /// An error if this process must not append now. The caller holds the write transaction.
+    pub(super) fn check(
+        &self,
+        connection: &Connection,
+        (clock, tail): (&dyn Clock, Option<Timestamp>),
+    ) -> Result<(), StoreError> {
+        let is_ours = self.0.load(Ordering::Acquire);
+        let refused = |cause: &str| {
+            let cause = cause.to_owned();
+            Err(StoreError::Unavailable { cause })
+        };
+        match read(connection)? {
+            Backfill::Open { sha256 } if !is_ours => Err(StoreError::Backfilling { sha256 }),
+            Backfill::Open { .. } if tail.is_some_and(|tail| clock.now() < tail) => {
+                refused("another process is farther in this backfill")
+            }
+            Backfill::None | Backfill::Closed { .. } if is_ours => {
+                refused("another process has closed this backfill")
+            }
+            Backfill::None | Backfill::Open { .. } | Backfill::Closed { .. } => Ok(()),
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Where this ledger's backfill stands.
+    pub async fn backfill(&self) -> Result<Backfill, StoreError> {
+        self.read(read).await
+    }
+
+    /// Begins the backfill of a file, or goes on with it. From here on this store's appends are part of it, unless it is closed.
+    pub async fn begin_backfill(&self, sha256: String) -> Result<Begun, BackfillError> {
+        let begun = self
+            .write(move |connection| match read(connection)? {
+                Backfill::None => {
+                    let used = "SELECT EXISTS (SELECT 1 FROM appends)";
+                    let is_used: bool = connection
+                        .query_row(used, [], |row| row.get(0))
+                        .map_err(store_error)?;
+                    if is_used {
+                        return Err(BackfillError::NotEmpty);
+                    }
+                    let sql = "INSERT INTO backfill (one, sha256, state) VALUES (1, ?1, 'open')";
+                    connection
+                        .execute(sql, params![sha256])
+                        .map_err(store_error)?;
+                    Ok(Begun::Open)
+                }
+                Backfill::Open { sha256: same } if same == sha256 => {
+                    let sql = "SELECT state = 'closing' FROM backfill";
+                    let is_closing = connection.query_row(sql, [], |row| row.get(0));
+                    Ok(if is_closing.map_err(store_error)? {
+                        Begun::Closing
+                    } else {
+                        Begun::Open
+                    })
+                }
+                Backfill::Closed { sha256: same } if same == sha256 => Ok(Begun::Closed),
+                Backfill::Open { sha256 } => Err(BackfillError::Other { sha256 }),
+                Backfill::Closed { .. } => Err(BackfillError::NotEmpty),
+            })
+            .await?;
+        let is_ours = begun != Begun::Closed;
+        self.shared.writer.is_backfill().set(is_ours);
+        Ok(begun)
+    }
+
+    /// The lines of the backfill are done: what is left is to end what is open.
+    pub async fn begin_closing(&self) -> Result<(), StoreError> {
+        self.set_state("closing").await
+    }
+
+    /// Ends the backfill: the ledger is as any other.
+    pub async fn close_backfill(&self) -> Result<(), StoreError> {
+        self.set_state("closed").await?;
+        self.shared.writer.is_backfill().set(false);
+        Ok(())
+    }
+
+    async fn set_state(&self, state: &'static str) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            let sql = "UPDATE backfill SET state = ?1";
+            connection.execute(sql, [state]).map_err(store_error)?;
+            Ok::<_, StoreError>(())
+        })
+        .await
+    }
+}
