@@ -29,14 +29,16 @@ pub const FORM: u32 = 1;
 pub struct Head {
     /// The form's version.
     pub recoup_log: u32,
-    /// The id of the ledger that it was taken from.
-    pub ledger: Uuid,
+    /// The id of the ledger that it was taken from, where it is known.
+    #[serde(default)]
+    pub ledger: Option<Uuid>,
     /// The ledger's zone.
     pub zone: String,
     /// The ledger's scale.
     pub scale: u8,
-    /// The last event's position; 0 for an empty log.
-    pub head: i64,
+    /// The last event's position, where it is known; 0 for an empty log.
+    #[serde(default)]
+    pub head: Option<i64>,
 }
 
 impl Head {
@@ -45,10 +47,10 @@ impl Head {
     pub fn of(identity: &Identity, head: Position) -> Self {
         Self {
             recoup_log: FORM,
-            ledger: identity.ledger,
+            ledger: Some(identity.ledger),
             zone: identity.zone.name().to_owned(),
             scale: identity.scale.get(),
-            head: head.get(),
+            head: Some(head.get()),
         }
     }
 
@@ -60,7 +62,8 @@ impl Head {
             #[serde(rename = "recoup_log")]
             _form: serde::de::IgnoredAny,
         }
-        serde_json::from_slice::<Any>(line).is_ok()
+        // A derived reader would take an array for the struct too.
+        line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<Any>(line).is_ok()
     }
 
     /// Reads a first line.

@@ -59,7 +59,7 @@ fn a_line_of_another_shape_is_refused() {
         (r#"{"job":"j"}"#, "op is missing"),
         (r#"{"op":"refund","job":"j"}"#, "unknown op \"refund\""),
         (r#"{"op":7}"#, "expected a string"),
-        (r#"{"recoup_log":1,"zone":"UTC"}"#, "the export of a log"),
+        (r#"{"recoup_log":1,"zone":"UTC"}"#, "missing field `scale`"),
         (r#"{"op":"fail","job":"j"}"#, "missing field `attempt`"),
     ]);
     let at = r#","at":"2026-11-29T10:00:00Z"}"#;
@@ -68,7 +68,7 @@ fn a_line_of_another_shape_is_refused() {
         (charge("}", r#","job":"j2"}"#), "duplicate field `job`"),
         (charge("}", r#","op":"charge"}"#), "duplicate field `op`"),
         (charge(r#""account":"a","#, ""), "missing field `account`"),
-        (charge("}", at), "at needs --backfill"),
+        (charge("}", at), "at is for import --backfill"),
     ]);
 }
 

@@ -15,6 +15,7 @@ mod bad_input;
 mod configuration;
 mod ids;
 mod import;
+mod moves;
 mod outcomes;
 mod verbs;
 

@@ -181,7 +181,6 @@ fn wrong_usage_is_exit_code_2_and_one_document() {
         "account usage a --from 2026-02-30",
         "account usage a --from 2026-02-02 --to 2026-02-01",
         "job list --state gone",
-        "import absent.jsonl --backfill",
         "import absent.jsonl --close",
         "audit --zone Mars/Olympus",
         "audit --zone Asia/Seoul",

@@ -38,7 +38,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Answer> {
     let (head, zone, scale) = match Head::parse(first) {
         Ok(head) => head,
-        Err(cause) => return Ok(answer(&Err(Stop::Line { number: 1, cause }), 0)),
+        Err(cause) => return Ok(answer(&Err(Stop::Line { number: 1, cause }), None)),
     };
     let session = global.open_as(zone, scale).await?;
     let lines = input.into_lines();
@@ -127,7 +127,7 @@ fn take(
     Ok((summing.events, number))
 }
 
-fn answer(taken: &Result<u64, Stop>, head: i64) -> Answer {
+fn answer(taken: &Result<u64, Stop>, head: Option<i64>) -> Answer {
     let (events, error, exit) = match taken {
         Ok(events) => (*events, Value::Null, Exit::Done),
         Err(Stop::Line { number, cause }) => {
