@@ -52,8 +52,8 @@ pub(crate) enum Applied {
         /// The event that it could not get past.
         halted: Option<Halt>,
     },
-    /// Nothing was written: the event that stands in the way is the one that stood there before.
-    StillHalted,
+    /// Nothing was written: the event that stands in the way, at this position, is the one that stood there before.
+    StillHalted(Position),
     /// Nothing was written: another runner has moved the checkpoint.
     Moved,
 }
@@ -76,7 +76,7 @@ pub(crate) fn apply(
     let folded = fold(connection, projection, from, batch)?;
     if folded.last.is_none() && folded.halted == checkpoint.halted {
         return Ok(match folded.halted {
-            Some(_) => Applied::StillHalted,
+            Some(halt) => Applied::StillHalted(halt.position),
             None => Applied::Moved,
         });
     }

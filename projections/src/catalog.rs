@@ -32,6 +32,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "rebuild",
         sql: include_str!("../migrations/sqlite/0003_rebuild.sql"),
     },
+    Migration {
+        number: 4,
+        name: "skips",
+        sql: include_str!("../migrations/sqlite/0004_skips.sql"),
+    },
 ];
 
 /// One projection.

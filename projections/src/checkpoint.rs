@@ -61,7 +61,7 @@ impl Checkpoint {
 
     /// An error if another event than the one it names stands at its place in the log.
     pub(crate) fn check_event(&self, connection: &Connection) -> Result<(), ProjectionError> {
-        let Some(stored) = self.event_id else {
+        let Some(stored) = self.event_id.filter(|id| *id != UNREADABLE) else {
             return Ok(());
         };
         let found = event_at(connection, self.position)?;
@@ -77,8 +77,14 @@ impl Checkpoint {
     }
 }
 
+/// Stands for the id of an event that was skipped and whose id cannot be read: no event has it, since ours are of version 5.
+pub(crate) const UNREADABLE: EventId = EventId::new(Uuid::nil());
+
 /// The id of the event at `position`, if one is there and can be read.
-fn event_at(connection: &Connection, position: Position) -> Result<Option<EventId>, StoreError> {
+pub(crate) fn event_at(
+    connection: &Connection,
+    position: Position,
+) -> Result<Option<EventId>, StoreError> {
     let before = Position::new(position.get().saturating_sub(1));
     match read_page(connection, before, 1) {
         Ok(page) => Ok(page
@@ -176,6 +182,20 @@ fn checkpoint_of(
         }),
         lag_events: u64::try_from(lag_events).unwrap_or(0),
     })
+}
+
+/// Puts the checkpoint back to the start of the log, with the definition of this build: the caller has emptied the table.
+pub(crate) fn restart(
+    connection: &Connection,
+    projection: Projection,
+    zone: Zone,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO checkpoints (projection, position, definition, retired)
+        VALUES (?1, 0, ?2, 0) ON CONFLICT (projection) DO UPDATE SET position = 0, event_id = NULL,
+        definition = excluded.definition, retired = 0, halted_at = NULL, halted_reason = NULL";
+    let values = params![projection.name(), projection.definition(zone)];
+    connection.execute(sql, values).map_err(table_error)?;
+    Ok(())
 }
 
 /// Where a batch leaves its projection.

@@ -52,6 +52,8 @@ mod plans;
 mod projections;
 mod queries;
 mod runner;
+mod standing;
+mod ways_out;
 
 pub use catalog::Projection;
 pub use checkpoint::{Checkpoint, Halt, read_checked};
@@ -63,4 +65,6 @@ pub use jobs::{JobRow, State};
 pub use moves::{LogReader, MAX_MOVES_EVENTS, Move, MovePage};
 pub use projections::Projections;
 pub use queries::{JobFilter, MAX_PAGE_ROWS, Order, Page};
-pub use runner::Progress;
+pub use runner::{Progress, Seen};
+pub use standing::{Stand, Standing};
+pub use ways_out::{Decision, Reset, Skip, SkipOutcome};

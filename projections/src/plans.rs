@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use crate::catalog::MIGRATIONS;
-use crate::{daily_usage, entries, jobs, queries};
+use crate::{daily_usage, entries, jobs, queries, standing, ways_out};
 
 /// (statement, how it is carried out)
 fn expected() -> Vec<(&'static str, &'static str)> {
@@ -53,6 +53,14 @@ fn expected() -> Vec<(&'static str, &'static str)> {
         (
             jobs::LOAD,
             "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (job=?)",
+        ),
+        (
+            standing::DEAD_LETTERS,
+            "SEARCH jobs USING COVERING INDEX jobs_state (state=?)",
+        ),
+        (
+            ways_out::RECORDS,
+            "SEARCH projection_skips USING INDEX projection_skips_projection (projection=?)",
         ),
         (
             jobs::MOVE,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use recoup::codec::Catalog;
 use recoup::store::sqlite::SqliteStore;
-use recoup::{AccountId, Day, EventStore, Position, Zone};
+use recoup::{AccountId, Day, EventStore, Position, Reason, Zone};
 use sqlx::SqlitePool;
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::{MAX_PAGE_EVENTS, PAGE_EVENTS};
-use crate::catalog::{COMPONENT, MIGRATIONS};
+use crate::catalog::{COMPONENT, MIGRATIONS, Projection};
 use crate::checkpoint::{self, Checkpoint};
 use crate::contradictions::ContradictionRow;
 use crate::daily_usage::UsageRow;
@@ -18,7 +18,9 @@ use crate::error::ProjectionError;
 use crate::jobs::JobRow;
 use crate::moves::LogReader;
 use crate::queries::{self, JobFilter, Order, Page};
-use crate::runner::{self, Progress, Runner};
+use crate::runner::{self, Progress, Runner, Seen};
+use crate::standing::{self, Standing};
+use crate::ways_out::{self, Decision, Reset, SkipOutcome};
 
 /// The projections of one ledger. Clones are cheap and share the connections.
 ///
@@ -38,7 +40,7 @@ impl Projections {
         store.migrate(COMPONENT, MIGRATIONS).await?;
         let zone = store.identity().zone;
         let known = store.snapshot(checkpoint::read_all).await?;
-        if known.len() < crate::Projection::ALL.len() {
+        if known.len() < Projection::ALL.len() {
             store
                 .write(move |connection| checkpoint::create_missing(connection, zone))
                 .await?;
@@ -78,12 +80,68 @@ impl Projections {
     ///
     /// Waits out times in which the store is unavailable or full. Any other error ends it.
     pub async fn follow(&self, stop: CancellationToken) -> Result<(), ProjectionError> {
-        runner::follow(self, &stop).await
+        runner::follow(self, &stop, &|_| {}).await
+    }
+
+    /// As [`Self::follow`], and tells `observer` of every batch, every run and every error that is waited out. It must not block.
+    pub async fn follow_watched(
+        &self,
+        stop: CancellationToken,
+        observer: impl Fn(Seen<'_>) + Send + Sync,
+    ) -> Result<(), ProjectionError> {
+        runner::follow(self, &stop, &observer).await
     }
 
     /// How far every projection is, and how far behind the head that is, all of one moment.
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, ProjectionError> {
         Ok(self.store.snapshot(checkpoint::read_all).await?)
+    }
+
+    /// Where every projection stands: head, lag, halts, skips, all of one moment. A short read, which waits for no scan.
+    pub async fn standing(&self) -> Result<Standing, ProjectionError> {
+        let zone = self.zone();
+        self.store
+            .glance(move |connection| standing::read(connection, zone))
+            .await
+    }
+
+    /// Moves `projection` past the event at `position`, if that is the one that it is halted at, and records who decided so and why.
+    ///
+    /// Applies nothing: what comes after is applied by the next run. Refuses rows of another definition or log.
+    pub async fn skip(
+        &self,
+        projection: Projection,
+        position: Position,
+        (reason, by): (Reason, String),
+    ) -> Result<SkipOutcome, ProjectionError> {
+        let (zone, decision) = (self.zone(), self.decision(Some(reason), by));
+        self.store
+            .write(move |connection| {
+                ways_out::skip(connection, zone, (projection, position), decision)
+            })
+            .await
+    }
+
+    /// Empties the table of `projection` and puts its checkpoint to the start of the log, with this build's definition.
+    ///
+    /// Applies nothing: the next run makes the rows anew. No other projection is touched.
+    pub async fn reset(
+        &self,
+        projection: Projection,
+        (reason, by): (Option<Reason>, String),
+    ) -> Result<Reset, ProjectionError> {
+        let (zone, decision) = (self.zone(), self.decision(reason, by));
+        self.store
+            .write(move |connection| ways_out::reset(connection, zone, projection, &decision))
+            .await
+    }
+
+    fn decision(&self, reason: Option<Reason>, by: String) -> Decision {
+        Decision {
+            reason,
+            by,
+            at: self.store.now(),
+        }
     }
 
     /// An account's statement from the beginning: at most `limit` entries after `after`.

@@ -6,7 +6,10 @@
 //! of runners, in any number of processes, may run at once, and each page is applied once.
 //!
 //! A projection that halts is left where it is for as long as this runner lives and nobody moves it; the others go on. A new
-//! runner tries it again: after an upgrade it gets past.
+//! runner tries it again: after an upgrade it gets past. One that was skipped past its event, or made anew from the start, by whatever
+//! process, is simply somewhere else at the next step, and goes on from there.
+//!
+//! A halt is logged by a follower, once; other callers are handed it with [`Progress`].
 //!
 //! Bounds: one page in memory; [`POLL`] between looks at the head, as other processes append without telling; [`LINGER`] after
 //! the news of an append, so that many small appends make one batch and the writer keeps most of its time.
@@ -57,10 +60,52 @@ impl Progress {
     }
 }
 
+/// What a follower tells whoever watches over it.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// A batch was applied.
+    Applied {
+        /// To which projection.
+        projection: Projection,
+        /// How many events were applied or skipped.
+        events: u64,
+    },
+    /// A run is over: every projection that can go on was brought to the head.
+    Followed(&'a Progress),
+    /// A run failed, for a while; it is tried again.
+    Failed(&'a ProjectionError),
+}
+
+/// Hears what a follower has to tell; must not block.
+pub(crate) type Observer<'a> = &'a (dyn Fn(Seen<'_>) + Send + Sync);
+
 pub(crate) struct Runner<'a> {
     projections: &'a Projections,
     /// Where this runner saw a projection halt.
-    halts: Vec<(Projection, Position)>,
+    halts: Vec<Parked>,
+    observer: Observer<'a>,
+}
+
+/// A projection that this runner saw halt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Parked {
+    projection: Projection,
+    /// Where its checkpoint stood.
+    at: Position,
+    /// The event in its way.
+    before: Position,
+}
+
+impl Parked {
+    /// Where `checkpoint` is halted; none if it is not.
+    fn of(checkpoint: &Checkpoint) -> Option<Self> {
+        let halt = checkpoint.halted.as_ref()?;
+        Some(Self {
+            projection: checkpoint.projection,
+            at: checkpoint.position,
+            before: halt.position,
+        })
+    }
 }
 
 /// What to do next, all of one moment.
@@ -92,7 +137,12 @@ impl<'a> Runner<'a> {
         Ok(Self {
             projections,
             halts: Vec::new(),
+            observer: &|_| {},
         })
+    }
+
+    fn watched_by(self, observer: Observer<'a>) -> Self {
+        Self { observer, ..self }
     }
 
     /// Brings every projection that can go on to the head as it is now.
@@ -117,7 +167,9 @@ impl<'a> Runner<'a> {
             };
             events_read += batch.events.len() as u64;
             for projection in standing {
-                events_applied += self.apply(projection, from, &batch).await?;
+                let events = self.apply(projection, from, &batch).await?;
+                events_applied += events;
+                (self.observer)(Seen::Applied { projection, events });
             }
         }
     }
@@ -174,19 +226,28 @@ impl<'a> Runner<'a> {
             .await?;
         Ok(match applied {
             Applied::Moved => 0,
-            Applied::StillHalted => {
-                self.halts.push((projection, from));
+            Applied::StillHalted(before) => {
+                self.park(projection, from, before);
                 0
             }
             Applied::Advanced { to, events, halted } => {
                 tracing::debug!(projection.name = %projection, position = %to, events, "a batch is applied");
-                if let Some(Halt { position, reason }) = halted {
-                    tracing::error!(projection.name = %projection, %position, reason, "a projection is halted");
-                    self.halts.push((projection, to));
+                if let Some(halt) = halted {
+                    self.park(projection, to, halt.position);
                 }
                 events
             }
         })
+    }
+
+    /// Remembers where a projection halted, in place of where it halted before.
+    fn park(&mut self, projection: Projection, at: Position, before: Position) {
+        self.halts.retain(|parked| parked.projection != projection);
+        self.halts.push(Parked {
+            projection,
+            at,
+            before,
+        });
     }
 }
 
@@ -194,7 +255,7 @@ impl<'a> Runner<'a> {
 /// next one. None once all of them have reached `target`.
 fn place(
     checkpoints: &[Checkpoint],
-    halts: &[(Projection, Position)],
+    halts: &[Parked],
     target: Position,
     limit: usize,
 ) -> Option<(Position, usize)> {
@@ -212,34 +273,42 @@ fn place(
     Some((from, limit.min(gap)))
 }
 
-/// Whether a projection still stands where this runner saw it halt.
-fn is_parked(checkpoint: &Checkpoint, halts: &[(Projection, Position)]) -> bool {
-    halts.contains(&(checkpoint.projection, checkpoint.position))
+/// Whether a projection still stands where this runner saw it halt. One that was made anew and has come to the same place is tried
+/// again: its checkpoint does not say that it is halted.
+fn is_parked(checkpoint: &Checkpoint, halts: &[Parked]) -> bool {
+    Parked::of(checkpoint).is_some_and(|parked| halts.contains(&parked))
 }
 
 /// Keeps every projection at the head until `stop` is cancelled. Only an error that time does not heal ends it otherwise.
 pub(crate) async fn follow(
     projections: &Projections,
     stop: &CancellationToken,
+    observer: Observer<'_>,
 ) -> Result<(), ProjectionError> {
     let mut appended = projections.store.appended();
     let mut runner = None;
+    let mut told = Vec::new();
     let mut pause = POLL;
     loop {
         // Marked as seen before the head is read: what is appended meanwhile wakes the next wait.
         appended.borrow_and_update();
         // A batch that is on its way when this future is dropped is committed or rolled back by the writer, whole.
         let Some(ran) = stop
-            .run_until_cancelled(run(projections, &mut runner))
+            .run_until_cancelled(run(projections, &mut runner, observer))
             .await
         else {
             return Ok(());
         };
         match ran {
-            Ok(()) => pause = POLL,
+            Ok(progress) => {
+                pause = POLL;
+                tell_halts(&progress, &mut told);
+                observer(Seen::Followed(&progress));
+            }
             Err(error) if error.is_transient() => {
                 pause = pause.saturating_mul(2).min(MAX_PAUSE);
                 tracing::warn!(%error, pause_ms = pause.as_millis(), "projections fall behind");
+                observer(Seen::Failed(&error));
             }
             Err(error) => return Err(error),
         }
@@ -255,12 +324,25 @@ pub(crate) async fn follow(
 async fn run<'a>(
     projections: &'a Projections,
     runner: &mut Option<Runner<'a>>,
-) -> Result<(), ProjectionError> {
-    if runner.is_none() {
-        *runner = Some(Runner::start(projections).await?);
+    observer: Observer<'a>,
+) -> Result<Progress, ProjectionError> {
+    let runner = match runner {
+        Some(runner) => runner,
+        None => runner.insert(Runner::start(projections).await?.watched_by(observer)),
+    };
+    runner.catch_up().await
+}
+
+/// Logs the halts that were not logged before, and forgets those that are over.
+fn tell_halts(progress: &Progress, told: &mut Vec<Parked>) {
+    let halted: Vec<Parked> = progress.checkpoints.iter().filter_map(Parked::of).collect();
+    for (projection, Halt { position, reason }) in progress.halted() {
+        let is_told = told
+            .iter()
+            .any(|told| halted.contains(told) && told.projection == projection);
+        if !is_told {
+            tracing::error!(projection.name = %projection, %position, reason, "a projection is halted");
+        }
     }
-    if let Some(runner) = runner {
-        runner.catch_up().await?;
-    }
-    Ok(())
+    *told = halted;
 }

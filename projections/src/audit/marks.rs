@@ -1,9 +1,9 @@
 //! Where each projection is compared: at its checkpoint, if that is one of this log and this build's definition.
 //!
 //! A checkpoint that is neither is a finding itself, and its table is not compared: the audit would hold rows against something
-//! that they were never meant to be.
+//! that they were never meant to be. An event that a person had skipped is a finding too, for as long as the rows lack it.
 
-use recoup::{Position, Zone};
+use recoup::{Position, Reason, Zone};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::report::{Area, Report};
@@ -11,9 +11,12 @@ use super::rows::Until;
 use crate::catalog::Projection;
 use crate::checkpoint;
 use crate::error::{ProjectionError, table_error};
+use crate::ways_out::{self, Skip};
 
 pub(super) struct Marks {
     marks: Vec<(Projection, Position)>,
+    /// Skips that are findings already.
+    skips: Vec<Skip>,
 }
 
 impl Marks {
@@ -22,10 +25,11 @@ impl Marks {
         zone: Zone,
         report: &mut Report,
     ) -> Result<Self, ProjectionError> {
-        let mut marks = Vec::new();
-        if !has_projections(connection)? {
-            return Ok(Self { marks });
+        let (mut marks, mut skips) = (Vec::new(), Vec::new());
+        if !has_table(connection, "checkpoints")? {
+            return Ok(Self { marks, skips });
         }
+        let has_skips = has_table(connection, "projection_skips")?;
         for projection in Projection::ALL {
             report.count(Area::Checkpoints, 1);
             let Some(checkpoint) = checkpoint::read(connection, projection)? else {
@@ -36,6 +40,12 @@ impl Marks {
             if let Some(halt) = &checkpoint.halted {
                 let what = format!("halted before event {}: {}", halt.position, halt.reason);
                 report.wrong(Area::Checkpoints, projection, what);
+            }
+            if has_skips {
+                for skip in ways_out::in_force(connection, projection)? {
+                    report.wrong(Area::Checkpoints, projection, name_skip(&skip));
+                    skips.push(skip);
+                }
             }
             let checked = checkpoint
                 .check_definition(zone)
@@ -49,7 +59,7 @@ impl Marks {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { marks })
+        Ok(Self { marks, skips })
     }
 
     /// Where `projection` is compared.
@@ -62,7 +72,11 @@ impl Marks {
     pub(super) fn stop_at(&mut self, position: Position, report: &mut Report) {
         self.marks.retain(|(projection, until)| {
             let is_before = *until < position;
-            if !is_before {
+            let is_skipped = self.skips.iter().any(|skip| {
+                skip.projection == *projection
+                    && (skip.position..=skip.last_position).contains(&position)
+            });
+            if !is_before && !is_skipped {
                 let what = format!(
                     "claims to have passed event {position}, which this build cannot read: not compared from there"
                 );
@@ -73,11 +87,32 @@ impl Marks {
     }
 }
 
-/// Whether projections were ever opened in this ledger.
-fn has_projections(connection: &Connection) -> Result<bool, ProjectionError> {
-    let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'checkpoints'";
+/// A skip, as a finding: which event, by whom, why, when, and what stood in the way.
+fn name_skip(skip: &Skip) -> String {
+    let decision = &skip.decision;
+    let what = if skip.position == skip.last_position {
+        format!("event {} was", skip.position)
+    } else {
+        format!(
+            "the append of events {} to {} was",
+            skip.position, skip.last_position
+        )
+    };
+    let id = skip
+        .event_id
+        .map_or_else(String::new, |id| format!(" ({id})"));
+    let reason = decision.reason.as_ref().map_or("none", Reason::as_str);
+    format!(
+        "{what} skipped in {} by {}: {reason}; at {}{id}, where it was halted: {}; its rows are not the log's until it is reset",
+        skip.projection, decision.by, decision.at, skip.halted
+    )
+}
+
+/// Whether the ledger has a table: it has none of ours before projections were first opened, and not all of them before an upgrade.
+fn has_table(connection: &Connection, name: &str) -> Result<bool, ProjectionError> {
+    let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
     let found = connection
-        .query_row(sql, [], |_| Ok(()))
+        .query_row(sql, [name], |_| Ok(()))
         .optional()
         .map_err(table_error)?;
     Ok(found.is_some())

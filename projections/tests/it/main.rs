@@ -10,4 +10,5 @@ mod halts;
 mod lists;
 mod rows;
 mod tamper;
+mod ways_out;
 mod world;

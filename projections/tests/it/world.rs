@@ -310,12 +310,13 @@ fn forget_projections(connection: &rusqlite::Connection) {
     connection.execute_batch(sql).unwrap();
 }
 
-pub(crate) const TABLES: [&str; 5] = [
+pub(crate) const TABLES: [&str; 6] = [
     "checkpoints",
     "entries",
     "daily_usage",
     "jobs",
     "contradictions",
+    "projection_skips",
 ];
 
 /// Every row of every table, as text.

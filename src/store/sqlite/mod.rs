@@ -52,7 +52,7 @@ pub use figures::{ACCOUNT_TABLES, copy_account, fold_accounts, read_account, rea
 pub use import::{ImportError, LogImport};
 pub use migrate::{Migration, schema_faults};
 pub use open::schema_faults as ledger_schema_faults;
-pub use rows::{read_head, read_page, read_position_before};
+pub use rows::{AppendSpan, read_head, read_page, read_position_before, read_span};
 
 /// How many requests may wait for the writer.
 pub const QUEUE: usize = 8_192;
@@ -163,6 +163,21 @@ impl SqliteStore {
         self.shared
             .lanes
             .scan(move |connection| lanes::in_snapshot(connection, work))
+            .await?
+    }
+
+    /// As [`Self::snapshot`], for work that takes milliseconds: it shares its threads with short reads and waits for no scan.
+    pub async fn glance<T, E>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        self.shared
+            .lanes
+            .read(move |connection| lanes::in_snapshot(connection, work))
             .await?
     }
 

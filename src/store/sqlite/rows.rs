@@ -195,6 +195,38 @@ pub(super) fn read_stream(
     Ok(events)
 }
 
+/// Where an append stands in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AppendSpan {
+    /// Its first event.
+    pub first: Position,
+    /// Its last event.
+    pub last: Position,
+    /// When the store recorded it.
+    pub posted_at: Timestamp,
+}
+
+/// The append that holds the event at `position`, if there is one. No body is read: it answers for an append that is broken, too.
+pub fn read_span(
+    connection: &Connection,
+    position: Position,
+) -> Result<Option<AppendSpan>, StoreError> {
+    // Where the next append begins is better evidence of an end than the count in a row that may be broken.
+    let sql = "SELECT position, coalesce(
+            (SELECT min(position) - 1 FROM appends WHERE position > ?1), position + events - 1), posted_at
+        FROM appends WHERE position <= ?1 ORDER BY position DESC LIMIT 1";
+    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+    let found = statement.query_row([position.get()], |row| {
+        Ok(AppendSpan {
+            first: Position::new(row.get(0)?),
+            last: Position::new(row.get(1)?),
+            posted_at: Timestamp::from_micros(row.get(2)?),
+        })
+    });
+    let span = found.optional().map_err(store_error)?;
+    Ok(span.filter(|span| span.last >= position))
+}
+
 /// At most `limit` events of the log after `after`, in order.
 pub fn read_page(
     connection: &Connection,

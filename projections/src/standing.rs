@@ -1,0 +1,95 @@
+//! Where every projection stands, for who watches over them: metrics, readiness, people.
+//!
+//! Head, checkpoints and the age of what waits are read in one snapshot, from the store and never from what a loop remembers: if the
+//! loop is dead, the lag grows. It is one short read by indexes, whatever the size of the log, and it waits for no scan.
+
+use recoup::store::StoreError;
+use recoup::store::sqlite::{read_head, read_span};
+use recoup::{Position, Timestamp};
+use rusqlite::Connection;
+
+use crate::catalog::Projection;
+use crate::checkpoint::{self, Checkpoint};
+use crate::error::{ProjectionError, damaged, table_error};
+use crate::ways_out;
+
+/// All projections at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The log's last position.
+    pub head: Position,
+    /// One for each projection, in the order of [`Projection::ALL`].
+    pub projections: Vec<Stand>,
+    /// How many jobs wait for a person, as the projection `jobs` has it.
+    pub dead_letters_open: u64,
+}
+
+/// One projection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stand {
+    /// How far it is.
+    pub checkpoint: Checkpoint,
+    /// When the oldest event that it has not applied was posted; none if it is at the head.
+    pub waiting_since: Option<Timestamp>,
+    /// Why this build does not touch its rows: they are of another definition, or of another log.
+    pub refused: Option<String>,
+    /// How many events its rows lack because a person had them skipped.
+    pub skips: u64,
+}
+
+pub(crate) const DEAD_LETTERS: &str = "SELECT count(*) FROM jobs WHERE state = 'dead_lettered'";
+
+pub(crate) fn read(
+    connection: &Connection,
+    zone: recoup::Zone,
+) -> Result<Standing, ProjectionError> {
+    let head = read_head(connection)?;
+    let mut projections = Vec::with_capacity(Projection::ALL.len());
+    for projection in Projection::ALL {
+        let Some(checkpoint) = checkpoint::read(connection, projection)? else {
+            return Err(damaged("checkpoints", format_args!("{projection} has no row")).into());
+        };
+        projections.push(stand(connection, checkpoint, zone)?);
+    }
+    let dead_letters: i64 = connection
+        .prepare_cached(DEAD_LETTERS)
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(table_error)?;
+    Ok(Standing {
+        head,
+        projections,
+        dead_letters_open: dead_letters.unsigned_abs(),
+    })
+}
+
+fn stand(
+    connection: &Connection,
+    checkpoint: Checkpoint,
+    zone: recoup::Zone,
+) -> Result<Stand, ProjectionError> {
+    let checked = checkpoint
+        .check_definition(zone)
+        .and_then(|()| checkpoint.check_event(connection));
+    let refused = match checked {
+        Ok(()) => None,
+        Err(
+            wrong @ (ProjectionError::OtherDefinition { .. } | ProjectionError::OtherLog { .. }),
+        ) => Some(wrong.to_string()),
+        Err(error) => return Err(error),
+    };
+    Ok(Stand {
+        waiting_since: waiting_since(connection, checkpoint.position)?,
+        refused,
+        skips: ways_out::in_force(connection, checkpoint.projection)?.len() as u64,
+        checkpoint,
+    })
+}
+
+/// When the event after `position` was posted, also if it cannot be read.
+fn waiting_since(
+    connection: &Connection,
+    position: Position,
+) -> Result<Option<Timestamp>, StoreError> {
+    let next = Position::new(position.get().saturating_add(1));
+    Ok(read_span(connection, next)?.map(|span| span.posted_at))
+}
