@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use recoup::codec::Catalog;
 use recoup::store::sqlite::SqliteStore;
-use recoup::{AccountId, Day, EventStore, Position, Reason, Zone};
+use recoup::{AccountId, Day, EventStore, Position, Reason, Timestamp, Zone};
 use sqlx::SqlitePool;
 use tokio_util::sync::CancellationToken;
 
@@ -103,6 +103,12 @@ impl Projections {
         self.store
             .glance(move |connection| standing::read(connection, zone))
             .await
+    }
+
+    /// The store's clock, by which lag is counted.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.store.now()
     }
 
     /// Moves `projection` past the event at `position`, if that is the one that it is halted at, and records who decided so and why.

@@ -53,14 +53,17 @@ impl Answer {
         Self::new(Exit::Done, json!({ key: text.trim_end() }), text.trim_end())
     }
 
-    /// Prints the answer and gives the exit code.
+    /// Prints the answer and gives the exit code: of two troubles, what the run came to outweighs that nobody could be told.
     pub(super) fn print(&self, json: bool) -> Exit {
-        match &self.body {
+        let is_told = match &self.body {
             Some(body) if json => print(&body.document.to_string()),
             Some(body) => print(&body.text),
-            None => {}
+            None => true,
+        };
+        match self.exit {
+            Exit::Done if !is_told => Exit::Failed,
+            exit => exit,
         }
-        self.exit
     }
 
     #[cfg(test)]
@@ -132,9 +135,10 @@ pub(super) fn wants_json(args: &[OsString]) -> bool {
         || std::env::var_os("RECOUP_JSON").is_some_and(is_set)
 }
 
-fn print(text: &str) {
+/// Prints to stdout. Gives false, and says so on stderr, if it could not be written.
+fn print(text: &str) -> bool {
     if text.is_empty() {
-        return;
+        return true;
     }
     let mut stdout = io::stdout().lock();
     let printed = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
@@ -142,7 +146,8 @@ fn print(text: &str) {
         // A reader that has seen enough, such as `head`, is no fault of ours; the exit code still says what happened.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             complain(&format!("the answer could not be printed: {error}"));
+            false
         }
-        _ => {}
+        _ => true,
     }
 }

@@ -29,10 +29,14 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<Answer> {
     let document = json!({
         "contradictions": page.rows.iter().map(row_document).collect::<Vec<_>>(),
         "next": page.next.map(recoup::Position::get),
-        "as_of_position": fresh.as_of.get(),
     });
+    let document = fresh.stamp(document);
     if page.rows.is_empty() {
-        return Ok(Answer::new(Exit::Done, document, "no contradictions"));
+        return Ok(Answer::new(
+            Exit::Done,
+            document,
+            fresh.nothing("no contradictions"),
+        ));
     }
     let columns = [
         Column::Number("position"),

@@ -4,17 +4,18 @@
 //! in a projection's way or the store does not answer, the rows are shown as they are, with a warning on stderr and the position that
 //! they are true as of.
 
-use recoup::Position;
 use recoup_projections::{Checkpoint, Projection, Projections};
+use serde_json::{Value, json};
 
 use super::answer::complain;
 use super::session::Session;
+use super::table::counted;
 
 /// One projection, as far as it could be brought.
 pub(super) struct Fresh {
     pub(super) projections: Projections,
-    /// Every event up to here is in the rows.
-    pub(super) as_of: Position,
+    /// Every event up to here is in the rows; none for a checkpoint that is not there.
+    checkpoint: Option<Checkpoint>,
 }
 
 impl Fresh {
@@ -32,13 +33,39 @@ impl Fresh {
             Err(error) => return Err(error.into()),
         };
         let checkpoint = checkpoints
-            .iter()
+            .into_iter()
             .find(|found| found.projection == projection);
-        if let Some(warning) = checkpoint.and_then(warning) {
+        if let Some(warning) = checkpoint.as_ref().and_then(warning) {
             complain(&warning);
         }
-        let as_of = checkpoint.map_or(Position::START, |checkpoint| checkpoint.position);
-        Ok(Self { projections, as_of })
+        Ok(Self {
+            projections,
+            checkpoint,
+        })
+    }
+
+    /// `document`, with what its rows are true as of.
+    pub(super) fn stamp(&self, mut document: Value) -> Value {
+        let at = self.checkpoint.as_ref();
+        let halted = at.and_then(|at| at.halted.as_ref());
+        document["as_of_position"] = at.map_or(0, |at| at.position.get()).into();
+        document["lag_events"] = at.map_or(0, |at| at.lag_events).into();
+        document["halted"] = halted
+            .map(|halt| json!({ "position": halt.position.get(), "reason": halt.reason }))
+            .unwrap_or_default();
+        document
+    }
+
+    /// That there are no rows, and up to where that is known if it is not the head.
+    pub(super) fn nothing(&self, text: &str) -> String {
+        match &self.checkpoint {
+            Some(at) if at.lag_events > 0 => format!(
+                "{text} up to position {}; {} in the log after it, not applied",
+                at.position,
+                counted(at.lag_events, "event")
+            ),
+            _ => text.to_owned(),
+        }
     }
 }
 

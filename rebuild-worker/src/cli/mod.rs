@@ -22,6 +22,7 @@ mod project;
 mod rebuild;
 mod session;
 pub(crate) mod table;
+mod up;
 mod values;
 
 use std::ffi::OsString;
@@ -46,7 +47,7 @@ RUST_LOG chooses what is logged to stderr, such as RUST_LOG=recoup=debug.";
 
 /// A credit ledger for metered jobs: charged once, refunded once, reclaimed once.
 #[derive(Debug, Parser)]
-#[command(name = "recoup", version, after_help = NOTES)]
+#[command(name = "recoup", version, after_help = NOTES, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -70,7 +71,9 @@ enum Verb {
     /// Credit, limits, balances, statements, usage.
     #[command(subcommand)]
     Account(account::Verb),
-    /// Bring the projections to the head of the log, and keep them there.
+    /// Run everything in one process: the projector, health, readiness and metrics.
+    Up(up::Args),
+    /// Bring the projections to the head of the log, and keep them there; ways out when one is halted.
     Project(project::Args),
     /// Fold days again from the log, compare them with what is shown, and repair what differs.
     Rebuild(rebuild::Args),
@@ -131,6 +134,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
         Verb::Backup(args) => backup::run(&global, args).await,
         Verb::Job(verb) => job::run(&global, verb).await,
         Verb::Account(verb) => account::run(&global, verb).await,
+        Verb::Up(args) => up::run(&global, args).await,
         Verb::Project(args) => project::run(&global, args).await,
         Verb::Rebuild(args) => rebuild::run(&global, args).await,
         Verb::Contradictions(verb) => contradictions::run(&global, verb).await,

@@ -1,12 +1,17 @@
 //! `recoup project`: applies the log to every projection, once to the head (`--once`), or on and on until it is told to stop.
 //!
 //! SIGINT and SIGTERM end it between two batches; a batch and its checkpoint commit together, so that a kill loses nothing either.
+//!
+//! `project skip` and `project reset` are ways out for a projection that is halted, or whose rows another build made. Both are recorded.
+
+mod reset;
+mod skip;
 
 use std::io::IsTerminal;
 
 use anyhow::Context;
 use recoup::EventStore;
-use recoup_projections::{Checkpoint, Projections};
+use recoup_projections::{Checkpoint, Halt, Projection, Projections};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -16,16 +21,54 @@ use super::session::{Global, Session};
 use super::table::{Column, table};
 use crate::exit::Exit;
 
-/// How long to run.
+/// How long to run, or which way out.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
     /// Stop at the head of the log, instead of waiting for more.
     #[arg(long)]
     once: bool,
+    #[command(subcommand)]
+    way_out: Option<WayOut>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum WayOut {
+    /// Move a halted projection past the one event that it is halted at, such as: project skip --projection jobs --position 812
+    /// --reason "a trial type". Its rows lack that event, and the audit says so, until the projection is reset.
+    Skip(skip::Args),
+    /// Make the rows of one projection anew, from the start of the log: also the way out when another build made them.
+    Reset(reset::Args),
+}
+
+/// Who takes a way out.
+#[derive(Debug, clap::Args)]
+struct By {
+    /// Who decided it; kept with the reason.
+    #[arg(long, value_name = "WHO", env = "USER", hide_env_values = true)]
+    by: Option<String>,
+}
+
+impl By {
+    /// The name, at most 200 characters of it.
+    fn name(self) -> String {
+        let by = self.by.filter(|by| !by.trim().is_empty());
+        let by = by.unwrap_or_else(|| "unknown".to_owned());
+        by.chars().take(200).collect()
+    }
+}
+
+fn projection(name: &str) -> Result<Projection, String> {
+    Projection::parse(name).map_err(|error| error.to_string())
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let session = global.open().await?;
+    match args.way_out {
+        Some(WayOut::Skip(args)) => return skip::run(&session, args).await,
+        Some(WayOut::Reset(args)) => return reset::run(&session, args).await,
+        None => {}
+    }
     let projections = Projections::open(session.store.clone()).await?;
     if args.once {
         projections.catch_up().await?;
@@ -66,8 +109,26 @@ async fn answer(session: &Session, projections: &Projections) -> anyhow::Result<
     let document = json!({
         "head": head.get(),
         "position": position.map(recoup::Position::get),
-        "projections": checkpoints.iter().map(checkpoint_document).collect::<Vec<_>>(),
+        "projections": checkpoints_document(&checkpoints),
     });
+    let exit = if is_halted { Exit::Failed } else { Exit::Done };
+    Ok(Answer::new(exit, document, checkpoints_table(&checkpoints)))
+}
+
+/// Brings the projections forward as far as they go. Gives false, and says why on stderr, if that failed.
+async fn bring_forward(projections: &Projections) -> bool {
+    match projections.catch_up().await {
+        Ok(_) => true,
+        Err(error) => {
+            complain(&format!(
+                "warning: the projections were not brought forward: {error}"
+            ));
+            false
+        }
+    }
+}
+
+fn checkpoints_table(checkpoints: &[Checkpoint]) -> String {
     let columns = [
         Column::Text("projection"),
         Column::Number("position"),
@@ -85,8 +146,15 @@ async fn answer(session: &Session, projections: &Projections) -> anyhow::Result<
             }),
         ]
     });
-    let exit = if is_halted { Exit::Failed } else { Exit::Done };
-    Ok(Answer::new(exit, document, table(&columns, rows)))
+    table(&columns, rows)
+}
+
+fn checkpoints_document(checkpoints: &[Checkpoint]) -> Value {
+    checkpoints.iter().map(checkpoint_document).collect()
+}
+
+fn halt_document(halt: &Halt) -> Value {
+    json!({ "position": halt.position.get(), "reason": halt.reason })
 }
 
 fn checkpoint_document(checkpoint: &Checkpoint) -> Value {
@@ -96,6 +164,6 @@ fn checkpoint_document(checkpoint: &Checkpoint) -> Value {
         "position": checkpoint.position.get(),
         "lag_events": checkpoint.lag_events,
         "retired": checkpoint.retired,
-        "halted": halted.map(|halt| json!({ "position": halt.position.get(), "reason": halt.reason })),
+        "halted": halted.map(halt_document),
     })
 }

@@ -75,6 +75,14 @@ pub(super) fn stated_reason(text: &str) -> Parsed<Reason> {
     Reason::new(text).map_err(|error| error.to_string())
 }
 
+/// Why a projection is skipped or reset: not nothing.
+pub(super) fn why_skipped(text: &str) -> Parsed<Reason> {
+    if text.trim().is_empty() {
+        return Err("the reason is empty: it is what the audit shows".to_owned());
+    }
+    Reason::new(text).map_err(|error| error.to_string())
+}
+
 /// A price, written as in an import line.
 pub(super) fn price(text: &str) -> Parsed<PriceSnapshot> {
     super::import::parse_price(text)

@@ -32,13 +32,13 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
         "scale": session.scale.get(),
         "entries": page.rows.iter().map(row_document).collect::<Vec<_>>(),
         "next": page.next.map(recoup::Position::get),
-        "as_of_position": fresh.as_of.get(),
     });
+    let document = fresh.stamp(document);
     if page.rows.is_empty() {
         return Ok(Answer::new(
             Exit::Done,
             document,
-            format!("{account}: no entries"),
+            fresh.nothing(&format!("{account}: no entries")),
         ));
     }
     let columns = [

@@ -35,13 +35,13 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
         "scale": session.scale.get(),
         "zone": session.zone.name(),
         "days": days.iter().map(row_document).collect::<Vec<_>>(),
-        "as_of_position": fresh.as_of.get(),
     });
+    let document = fresh.stamp(document);
     if days.is_empty() {
         return Ok(Answer::new(
             Exit::Done,
             document,
-            format!("{account}: no usage"),
+            fresh.nothing(&format!("{account}: no usage")),
         ));
     }
     let columns = [

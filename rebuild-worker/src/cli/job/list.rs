@@ -60,10 +60,14 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
         "jobs": page.rows.iter().map(row_document).collect::<Vec<_>>(),
         "next": page.next.map(recoup::Position::get),
         "scale": session.scale.get(),
-        "as_of_position": fresh.as_of.get(),
     });
+    let document = fresh.stamp(document);
     if page.rows.is_empty() {
-        return Ok(Answer::new(Exit::Done, document, "no jobs"));
+        return Ok(Answer::new(
+            Exit::Done,
+            document,
+            fresh.nothing("no jobs"),
+        ));
     }
     let columns = [
         Column::Text("job"),
