@@ -44,25 +44,120 @@ const DUE_EXPIRED: &str = "recoup_due_expired_total";
 const DUE_OVERDUE: &str = "recoup_due_oldest_overdue_seconds";
 
 const DECLARED: [Declared; 19] = [
-    (STORE_UP, Kind::Gauge, Unit::Count, "1 if the store answered this scrape."),
-    (STORE_HEAD, Kind::Gauge, Unit::Count, "Last position of the log."),
-    (EVENTS_APPENDED, Kind::Counter, Unit::Count, "Events in the log, by whatever process they were appended."),
-    (POSITION, Kind::Gauge, Unit::Count, "Last position that a projection has applied."),
-    (LAG_EVENTS, Kind::Gauge, Unit::Count, "Events in the log that a projection has not applied."),
-    (LAG_SECONDS, Kind::Gauge, Unit::Seconds, "Age of the oldest event that a projection has not applied; 0 at the head."),
-    (HALTED, Kind::Gauge, Unit::Count, "1 if an event stands in a projection's way."),
-    (REFUSED, Kind::Gauge, Unit::Count, "1 if a projection's rows are of another definition or another log."),
-    (SKIPS, Kind::Gauge, Unit::Count, "Events that a projection lacks because they were skipped."),
-    (EVENTS_APPLIED, Kind::Counter, Unit::Count, "Events that this process applied or skipped, by projection."),
-    (DEAD_LETTERS, Kind::Gauge, Unit::Count, "Jobs that ran out of attempts and wait for a person."),
-    (LOOP_UP, Kind::Gauge, Unit::Count, "1 if a loop runs and beats as often as it promised to."),
-    (LOOP_RESTARTS, Kind::Counter, Unit::Count, "How often a loop was started again."),
-    (LOOP_BEAT_AGE, Kind::Gauge, Unit::Seconds, "Time since a loop's last sign of life."),
-    (REBUILD_RUNS, Kind::Counter, Unit::Count, "Rebuild runs, by result."),
-    (REBUILD_ROWS_DIFFERENT, Kind::Counter, Unit::Count, "Rows that rebuild runs found different from the log."),
-    (REBUILD_LAST_SUCCESS, Kind::Gauge, Unit::Seconds, "When a rebuild run last went well, as Unix time."),
-    (DUE_EXPIRED, Kind::Counter, Unit::Count, "Timers that this process acted on, by timer."),
-    (DUE_OVERDUE, Kind::Gauge, Unit::Seconds, "How long the oldest timer that is over has waited."),
+    (
+        STORE_UP,
+        Kind::Gauge,
+        Unit::Count,
+        "1 if the store answered this scrape.",
+    ),
+    (
+        STORE_HEAD,
+        Kind::Gauge,
+        Unit::Count,
+        "Last position of the log.",
+    ),
+    (
+        EVENTS_APPENDED,
+        Kind::Counter,
+        Unit::Count,
+        "Events in the log, by whatever process they were appended.",
+    ),
+    (
+        POSITION,
+        Kind::Gauge,
+        Unit::Count,
+        "Last position that a projection has applied.",
+    ),
+    (
+        LAG_EVENTS,
+        Kind::Gauge,
+        Unit::Count,
+        "Events in the log that a projection has not applied.",
+    ),
+    (
+        LAG_SECONDS,
+        Kind::Gauge,
+        Unit::Seconds,
+        "Age of the oldest event that a projection has not applied; 0 at the head.",
+    ),
+    (
+        HALTED,
+        Kind::Gauge,
+        Unit::Count,
+        "1 if an event stands in a projection's way.",
+    ),
+    (
+        REFUSED,
+        Kind::Gauge,
+        Unit::Count,
+        "1 if a projection's rows are of another definition or another log.",
+    ),
+    (
+        SKIPS,
+        Kind::Gauge,
+        Unit::Count,
+        "Events that a projection lacks because they were skipped.",
+    ),
+    (
+        EVENTS_APPLIED,
+        Kind::Counter,
+        Unit::Count,
+        "Events that this process applied or skipped, by projection.",
+    ),
+    (
+        DEAD_LETTERS,
+        Kind::Gauge,
+        Unit::Count,
+        "Jobs that ran out of attempts and wait for a person.",
+    ),
+    (
+        LOOP_UP,
+        Kind::Gauge,
+        Unit::Count,
+        "1 if a loop runs and beats as often as it promised to.",
+    ),
+    (
+        LOOP_RESTARTS,
+        Kind::Counter,
+        Unit::Count,
+        "How often a loop was started again.",
+    ),
+    (
+        LOOP_BEAT_AGE,
+        Kind::Gauge,
+        Unit::Seconds,
+        "Time since a loop's last sign of life.",
+    ),
+    (
+        REBUILD_RUNS,
+        Kind::Counter,
+        Unit::Count,
+        "Rebuild runs, by result.",
+    ),
+    (
+        REBUILD_ROWS_DIFFERENT,
+        Kind::Counter,
+        Unit::Count,
+        "Rows that rebuild runs found different from the log.",
+    ),
+    (
+        REBUILD_LAST_SUCCESS,
+        Kind::Gauge,
+        Unit::Seconds,
+        "When a rebuild run last went well, as Unix time.",
+    ),
+    (
+        DUE_EXPIRED,
+        Kind::Counter,
+        Unit::Count,
+        "Timers that this process acted on, by timer.",
+    ),
+    (
+        DUE_OVERDUE,
+        Kind::Gauge,
+        Unit::Seconds,
+        "How long the oldest timer that is over has waited.",
+    ),
 ];
 
 /// Sets up the recorder of this process, once, and describes every metric; gives what they are rendered with.
@@ -149,7 +244,8 @@ pub fn set_measured(measured: &Measured) {
     gauge!(DEAD_LETTERS).set(standing.dead_letters_open as f64);
     for stand in &standing.projections {
         let checkpoint = &stand.checkpoint;
-        let set = |name, value| gauge!(name, "projection" => checkpoint.projection.name()).set(value);
+        let set =
+            |name, value| gauge!(name, "projection" => checkpoint.projection.name()).set(value);
         set(POSITION, checkpoint.position.get() as f64);
         set(LAG_EVENTS, checkpoint.lag_events as f64);
         set(LAG_SECONDS, lag(stand, measured.at).as_secs_f64());

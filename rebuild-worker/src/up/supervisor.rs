@@ -207,7 +207,9 @@ fn pause(failures: u32, is_lasting: bool, jitter: f64) -> Duration {
     } else {
         (FIRST_PAUSE, MAX_PAUSE)
     };
-    let step = first.saturating_mul(2_u32.saturating_pow(failures)).min(max);
+    let step = first
+        .saturating_mul(2_u32.saturating_pow(failures))
+        .min(max);
     step.mul_f64(1.0 - jitter / 2.0)
 }
 

@@ -13,3 +13,4 @@ mod log;
 mod reopened;
 mod shared;
 mod stopped;
+mod up;

@@ -63,11 +63,7 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
     });
     let document = fresh.stamp(document);
     if page.rows.is_empty() {
-        return Ok(Answer::new(
-            Exit::Done,
-            document,
-            fresh.nothing("no jobs"),
-        ));
+        return Ok(Answer::new(Exit::Done, document, fresh.nothing("no jobs")));
     }
     let columns = [
         Column::Text("job"),

@@ -60,7 +60,9 @@ async fn halted_at(
     projection: Projection,
 ) -> anyhow::Result<Option<Halt>> {
     let checkpoints = projections.checkpoints().await?;
-    let found = checkpoints.into_iter().find(|at| at.projection == projection);
+    let found = checkpoints
+        .into_iter()
+        .find(|at| at.projection == projection);
     Ok(found.and_then(|checkpoint| checkpoint.halted))
 }
 
