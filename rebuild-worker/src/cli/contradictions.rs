@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::fresh::Fresh;
 use super::session::Global;
-use super::table::{Column, table};
+use super::table::{Column, table, to_second};
 use super::values::Paging;
 use crate::exit::Exit;
 
@@ -50,7 +50,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<Answer> {
     let rows = page.rows.iter().map(|row| {
         vec![
             row.position.to_string(),
-            row.posted_at.to_string(),
+            to_second(row.posted_at),
             row.job.to_string(),
             row.account.to_string(),
             row.signal.to_owned(),

@@ -39,6 +39,15 @@ pub(super) fn list(rows: &[(&str, String)]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// An instant to the second, which is what people read; documents have it to the microsecond.
+pub(super) fn to_second(at: recoup::Timestamp) -> String {
+    let whole = at.to_string();
+    match whole.split_once('.') {
+        Some((second, _)) => format!("{second}Z"),
+        None => whole,
+    }
+}
+
 /// A text without control characters: what a worker reports must not steer the terminal of who reads it.
 pub(super) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -58,5 +67,18 @@ pub(super) fn counted(count: u64, noun: &str) -> String {
         format!("1 {noun}")
     } else {
         format!("{count} {noun}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_instants_to_the_second() {
+        for text in ["2026-11-29T10:00:59.999999Z", "2026-11-29T10:00:59Z"] {
+            let at = recoup::Timestamp::parse(text).expect(text);
+            assert_eq!(to_second(at), "2026-11-29T10:00:59Z");
+        }
     }
 }

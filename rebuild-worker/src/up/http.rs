@@ -31,6 +31,9 @@ const BEAT: Duration = Duration::from_secs(1);
 /// How long it may be silent.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// How long requests that are under way may take once it is told to stop: a client that sends nothing must not hold up an end.
+const LAST_ANSWERS: Duration = Duration::from_secs(3);
+
 /// What answers are made from.
 #[derive(Clone)]
 pub(super) struct App {
@@ -74,12 +77,17 @@ pub(super) fn start(supervisor: &mut Supervisor, listener: TcpListener, app: App
                 tokio::net::TcpListener::from_std(listener).context("the socket cannot be used")?;
             let stopped = stop.clone().cancelled_owned();
             let serving = axum::serve(listener, router).with_graceful_shutdown(stopped);
-            let mut beats = tokio::time::interval(BEAT);
             let serving = serving.into_future();
-            tokio::pin!(serving);
+            let mut beats = tokio::time::interval(BEAT);
+            let patience = async {
+                stop.cancelled().await;
+                tokio::time::sleep(LAST_ANSWERS).await;
+            };
+            tokio::pin!(serving, patience);
             loop {
                 tokio::select! {
                     served = &mut serving => return Ok(served.context("serving failed")?),
+                    () = &mut patience => return Ok(()),
                     _ = beats.tick() => status.succeed(),
                 }
             }

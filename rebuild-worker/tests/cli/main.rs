@@ -18,6 +18,7 @@ mod import;
 mod moves;
 mod outcomes;
 mod verbs;
+mod ways_out;
 
 impl Sandbox {
     /// Sets a variable for every run to come.

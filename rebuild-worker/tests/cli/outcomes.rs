@@ -163,7 +163,7 @@ fn wrong_usage_is_exit_code_2_and_one_document() {
         "nonsense",
         "job",
         "job claim",
-        "up",
+        "up --listen 7070",
         "job charge --job j",
         "job charge --job j --account a --kind k --cost ten",
         "job charge --job j --account a --kind k --cost -5",

@@ -9,6 +9,7 @@ use recoup_projections::Projection;
 use serde_json::Value;
 
 use crate::children::{Running, eventually};
+use crate::driver::hold;
 use crate::sandbox::Sandbox;
 
 /// A running `recoup up`.
@@ -372,24 +373,49 @@ fn an_address_that_cannot_be_listened_on_is_refused() {
     up.end("TERM");
 }
 
-/// Another process stands still in the middle of a transaction: nothing can be written, and everything still answers.
+/// An event is appended while the process sleeps, and before it wakes another process begins a transaction and stands still in it: the event
+/// cannot be applied, and everything still answers.
 #[test]
 fn a_stopped_writer_makes_it_fall_behind_but_not_fall_over() {
     let sandbox = Sandbox::new();
     grant(&sandbox, "g1");
     let up = Up::start_with(&sandbox, &["--busy-timeout-ms", "50"]);
-    up.wait_for(200);
-    let mut holder = crate::driver::hold(&sandbox.ledger());
+    eventually("it has nothing to write", || {
+        let success = up.ready().1["loops"][0]["last_success_age_seconds"].as_f64();
+        success.filter(|_| up.of_entries("lag_events") == 0.0)
+    });
+    up.process.signal("STOP");
+    grant(&sandbox, "g2");
+    let mut holder = hold(&sandbox.ledger());
+    holder.signal("STOP");
+    up.process.signal("CONT");
+    eventually("the loop says what it waits for", || {
+        let error = up.ready().1["loops"][0]["error"].clone();
+        error
+            .as_str()
+            .filter(|error| error.contains("unavailable"))
+            .map(str::to_owned)
+    });
+    assert_eq!(up.of_entries("lag_events"), 1.0);
     assert_eq!(up.get("/healthz").0, 200);
-    let (status, document) = up.ready();
-    assert_eq!(status, 200, "{document}");
+    holder.signal("CONT");
     let mut stdin = holder.0.stdin.take().expect("it is piped");
     stdin.write_all(b"go on\n").expect("it reads");
     assert!(holder.ended().success());
-    grant(&sandbox, "g2");
     eventually("it goes on", || {
-        (up.of_entries("position") == 2.0).then_some(())
+        (up.of_entries("lag_events") == 0.0).then_some(())
     });
+    up.end("TERM");
+    sandbox.audited();
+}
+
+/// A client has a connection and sends nothing.
+#[test]
+fn an_idle_client_does_not_hold_up_an_end() {
+    let sandbox = Sandbox::new();
+    let up = Up::start(&sandbox);
+    let _idle = TcpStream::connect(&up.address).expect("it listens");
+    up.wait_for(200);
     up.end("TERM");
 }
 

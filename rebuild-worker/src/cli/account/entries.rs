@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::answer::Answer;
 use crate::cli::fresh::Fresh;
 use crate::cli::session::Session;
-use crate::cli::table::{Column, table};
+use crate::cli::table::{Column, table, to_second};
 use crate::cli::values::Paging;
 use crate::exit::Exit;
 
@@ -55,7 +55,7 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
         let job = row.job.as_ref().map(ToString::to_string);
         vec![
             row.position.to_string(),
-            row.posted_at.to_string(),
+            to_second(row.posted_at),
             row.entry_type.name().to_owned(),
             scale.show(row.amount),
             scale.show(row.balance),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::answer::Answer;
 use crate::cli::fresh::Fresh;
 use crate::cli::session::Session;
-use crate::cli::table::{Column, table};
+use crate::cli::table::{Column, table, to_second};
 use crate::cli::values::{Paging, Parsed};
 use crate::exit::Exit;
 
@@ -86,7 +86,7 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
             row.money.to_owned(),
             session.scale.show(row.held),
             row.attempt.to_string(),
-            row.charged_at.to_string(),
+            to_second(row.charged_at),
         ]
     });
     let text = paging.with_next(table(&columns, rows), page.next);

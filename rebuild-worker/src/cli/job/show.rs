@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::event::{Fact, facts};
 use crate::cli::answer::Answer;
 use crate::cli::session::Session;
-use crate::cli::table::{Column, counted, list, table};
+use crate::cli::table::{Column, counted, list, table, to_second};
 use crate::exit::Exit;
 
 pub(super) async fn run(session: &Session, job: &JobId) -> anyhow::Result<Answer> {
@@ -133,7 +133,7 @@ fn text(session: &Session, job: &Job, recorded: &Recorded, history: &[History]) 
         let amount = scale.show(posting.amount);
         Some(vec![
             history.position.to_string(),
-            history.posted_at.to_string(),
+            to_second(history.posted_at),
             entry_type.to_owned(),
             amount,
         ])
@@ -155,7 +155,7 @@ fn text(session: &Session, job: &Job, recorded: &Recorded, history: &[History]) 
         vec![
             history.position.to_string(),
             history.revision.to_string(),
-            history.posted_at.to_string(),
+            to_second(history.posted_at),
             history
                 .event
                 .as_ref()

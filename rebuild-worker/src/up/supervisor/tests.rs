@@ -50,7 +50,8 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_panics_fails_or_ends_is_started_again_and_counted() {
-    let ways: [(fn() -> Result<(), Failure>, &str); 3] = [
+    type Way = fn() -> Result<(), Failure>;
+    let ways: [(Way, &str); 3] = [
         (|| panic!("out of luck"), "it panicked: out of luck"),
         (|| Err(anyhow::anyhow!("no answer").into()), "no answer"),
         (|| Ok(()), "it ended by itself"),
