@@ -284,4 +284,25 @@ mod tests {
             assert!(help.ends_with('.'), "{name}");
         }
     }
+    /// What was scraped before must not look like what is so now.
+    #[test]
+    fn a_store_that_does_not_answer_leaves_no_old_figures() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let exporter = recorder.handle();
+        let jobs = r#"recoup_projection_lag_events{projection="jobs"}"#;
+        let shown = metrics::with_local_recorder(&recorder, || {
+            gauge!(LAG_EVENTS, "projection" => "jobs").set(3.0);
+            let before = exporter.render();
+            assert!(before.contains(&format!("{jobs} 3\n")), "{before}");
+            set_measured(&Measured {
+                standing: Err("nothing within 2s".to_owned()),
+                at: Timestamp::from_micros(0),
+                loops: Vec::new(),
+            });
+            exporter.render()
+        });
+        for line in [&format!("{jobs} NaN\n"), "recoup_store_up 0\n"] {
+            assert!(shown.contains(line), "{shown}");
+        }
+    }
 }
