@@ -33,7 +33,7 @@ use crate::retry::PolicyError;
 use crate::store::memory::MemoryStore;
 use crate::store::{Append, Appended, EventStore, Expected, Revision, StoreError};
 
-pub use outcome::{LedgerError, Outcome, Receipt};
+pub use outcome::{JobReceipt, LedgerError, Outcome, Receipt};
 pub use policies::Policies;
 
 /// How often one command is decided anew after a conflict before its caller is told that the stream is too busy.

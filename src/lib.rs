@@ -34,6 +34,7 @@ pub mod account;
 pub mod clock;
 pub mod codec;
 pub mod credits;
+pub mod due;
 pub mod ids;
 pub mod job;
 pub mod ledger;
@@ -44,6 +45,7 @@ pub mod store;
 pub use account::{AccountState, Adjust, Floor, Grant, Limit, Limits};
 pub use clock::{BudgetMonth, Clock, Day, ManualClock, SystemClock, Timestamp, Zone};
 pub use credits::{Cost, Delta, Scale};
+pub use due::{Claimed, DueSource, Expired};
 pub use ids::{
     AccountId, AdjustmentId, CommandId, GrantId, JobId, JobResult, Kind, PriceListId, Reason, Unit,
     WorkerId,
@@ -51,5 +53,5 @@ pub use ids::{
 pub use job::{Attempt, Charge, FailureClass, JobCommand, PolicyChoice, Rejection};
 pub use ledger::{Command, Ledger, LedgerError, Outcome, Policies, Receipt};
 pub use price::{PriceLine, PriceSnapshot, Rounding};
-pub use retry::{Mode, Policy};
+pub use retry::{Lease, Mode, Policy};
 pub use store::{EventStore, Position, Revision};

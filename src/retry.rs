@@ -56,6 +56,39 @@ pub struct Policy {
 /// The most starts that a policy may allow: with its events per attempt, a stream stays below its bound.
 pub const MAX_CAP: u32 = 100;
 
+/// How long a started attempt may run without a sign of life, where a start asks for another time than its policy's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease(u64);
+
+impl Lease {
+    /// Takes 1 to [`MAX_DURATION_MS`] milliseconds: what a policy's lease may be.
+    pub const fn from_ms(ms: u64) -> Result<Self, PolicyError> {
+        if ms < 1 || ms > MAX_DURATION_MS {
+            return Err(PolicyError {
+                field: "lease_ms",
+                value: ms,
+                min: 1,
+                max: MAX_DURATION_MS,
+            });
+        }
+        Ok(Self(ms))
+    }
+
+    /// The milliseconds.
+    #[must_use]
+    pub const fn ms(self) -> u64 {
+        self.0
+    }
+}
+
+impl TryFrom<Duration> for Lease {
+    type Error = PolicyError;
+
+    fn try_from(duration: Duration) -> Result<Self, PolicyError> {
+        Self::from_ms(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
 /// The longest duration of a policy: 366 days, in milliseconds.
 pub const MAX_DURATION_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 

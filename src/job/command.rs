@@ -6,7 +6,7 @@ use super::state::Attempt;
 use crate::credits::Cost;
 use crate::ids::{AccountId, JobResult, Kind, Reason, WorkerId};
 use crate::price::PriceSnapshot;
-use crate::retry::{Mode, Policy};
+use crate::retry::{Lease, Mode, Policy};
 use crate::store::Revision;
 
 /// Which policy a charge asks for.
@@ -81,6 +81,8 @@ pub enum JobCommand {
     Start {
         /// Who runs it.
         worker: Option<WorkerId>,
+        /// How long it may run without a sign of life, now and after each renewal; none takes the policy's.
+        lease: Option<Lease>,
     },
     /// The attempt is alive: renew its lease.
     Extend {

@@ -18,6 +18,7 @@ use super::state::{Attempt, Job, JobState, Money, Recorded, Work};
 use crate::account::{Admission, Posting};
 use crate::clock::{Timestamp, Zone};
 use crate::ids::{CommandId, Reason, WorkerId};
+use crate::retry::Lease;
 use crate::store::Revision;
 
 /// The store's clock and the ledger's zone at the moment of a decision.
@@ -92,7 +93,7 @@ pub fn decide(
     }
     let decision = match command {
         JobCommand::Charge(charge) => cell.charge_again(charge)?,
-        JobCommand::Start { worker } => cell.start(worker.as_ref())?,
+        JobCommand::Start { worker, lease } => cell.start(worker.as_ref(), *lease)?,
         JobCommand::Extend { attempt } => cell.extend(*attempt)?,
         JobCommand::Fail {
             attempt,
@@ -168,13 +169,17 @@ impl Cell<'_> {
         }
     }
 
-    fn start(&self, worker: Option<&WorkerId>) -> Result<Decision, Rejection> {
+    fn start(
+        &self,
+        worker: Option<&WorkerId>,
+        lease: Option<Lease>,
+    ) -> Result<Decision, Rejection> {
         let job = self.recorded;
         let started = |hold| {
             JobEvent::AttemptStarted(AttemptStarted {
                 attempt: job.attempt.next(),
                 worker: worker.cloned(),
-                lease_ms: job.terms.policy.lease_ms,
+                lease_ms: lease.map_or(job.terms.policy.lease_ms, Lease::ms),
                 hold,
             })
         };
@@ -206,8 +211,12 @@ impl Cell<'_> {
             attempt: attempt.get(),
         });
         match &self.recorded.work {
-            Work::Running { leased_at, .. } if attempt == self.recorded.attempt => {
-                let lease_ms = self.recorded.terms.policy.lease_ms;
+            Work::Running {
+                leased_at,
+                lease_ms,
+                ..
+            } if attempt == self.recorded.attempt => {
+                let lease_ms = *lease_ms;
                 let held_for = self.now.at.since(*leased_at);
                 // A lease that has most of its time left is not worth an event.
                 if held_for.saturating_mul(3) < Duration::from_millis(lease_ms) {

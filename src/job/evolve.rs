@@ -277,6 +277,7 @@ fn start(
         worker: started.worker.clone(),
         armed_at: revision,
         leased_at: posted_at,
+        lease_ms: started.lease_ms,
         lease_until: posted_at.after(Duration::from_millis(started.lease_ms)),
     };
     Ok(())
@@ -291,6 +292,7 @@ fn extend(
     let Work::Running {
         armed_at,
         leased_at,
+        lease_ms,
         lease_until,
         ..
     } = &mut job.work
@@ -302,6 +304,7 @@ fn extend(
     }
     *armed_at = revision;
     *leased_at = posted_at;
+    *lease_ms = extended.lease_ms;
     *lease_until = posted_at.after(Duration::from_millis(extended.lease_ms));
     Ok(())
 }

@@ -33,8 +33,11 @@ pub(super) fn compare(command: &JobCommand, first: &JobEvent) -> Result<(), &'st
     let same = |equal: bool, field| if equal { Ok(()) } else { Err(field) };
     match (command, first) {
         (JobCommand::Charge(charge), JobEvent::Charged(stored)) => compare_charge(charge, stored),
-        (JobCommand::Start { worker }, JobEvent::AttemptStarted(stored)) => {
-            same(*worker == stored.worker, "worker")
+        (JobCommand::Start { worker, lease }, JobEvent::AttemptStarted(stored)) => {
+            same(*worker == stored.worker, "worker")?;
+            // Without a lease it asked for the policy's, and took what that was.
+            let is_same = lease.is_none_or(|lease| lease.ms() == stored.lease_ms);
+            same(is_same, "lease_ms")
         }
         (JobCommand::Extend { attempt }, JobEvent::LeaseExtended(stored)) => {
             same(*attempt == stored.attempt, "attempt")

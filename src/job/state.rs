@@ -76,6 +76,8 @@ pub enum Work {
         armed_at: Revision,
         /// When the lease was given or renewed.
         leased_at: Timestamp,
+        /// How long it was given for, in milliseconds: a renewal is for as long again.
+        lease_ms: u64,
         /// When it fails unless it gives a sign of life.
         lease_until: Timestamp,
     },

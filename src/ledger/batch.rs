@@ -206,8 +206,8 @@ impl Ledger {
             let settled = self.settle_answer(&member.append, result).await;
             let answer = match settled {
                 Ok(Settled::Committed(posted_at)) => {
-                    self.advance_recent(&member, posted_at);
-                    Ok(member.outcome)
+                    let advanced = self.advance_recent(&member, posted_at);
+                    Ok(advanced.unwrap_or(member.outcome))
                 }
                 Ok(Settled::Conflict) => {
                     broken.insert(name, false);
@@ -231,22 +231,25 @@ impl Ledger {
         answers
     }
 
-    /// Brings the cached state forward with the instant that the store gave the events. A state that is not the one before is left: it costs a conflict.
-    fn advance_recent(&self, member: &Member, posted_at: Timestamp) {
-        let Some((job, events)) = &member.events else {
-            return;
-        };
+    /// Brings the cached state forward with the instant that the store gave the events, and gives the answer with the deadline that
+    /// follows from it. A state that is not the one before is left: it costs a conflict.
+    fn advance_recent(&self, member: &Member, posted_at: Timestamp) -> Option<Outcome> {
+        let (job, events) = member.events.as_ref()?;
         let name = &member.append.stream;
         let before = self
             .recent
             .get(name)
             .unwrap_or_else(|| Arc::new(Job::empty(job.clone())));
         if Expected::after(before.revision) != member.append.expected {
-            return;
+            return None;
         }
-        if let Ok(state) = load::advance(&before, name, events, posted_at, &member.id) {
-            self.remember(name.clone(), state);
-        }
+        let state = load::advance(&before, name, events, posted_at, &member.id).ok()?;
+        let receipt = Receipt::of_job(&state);
+        self.remember(name.clone(), state);
+        Some(match member.outcome {
+            Outcome::Noted(_) => Outcome::Noted(receipt),
+            _ => Outcome::Applied(receipt),
+        })
     }
 }
 

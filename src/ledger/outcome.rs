@@ -1,7 +1,8 @@
 //! Answers to commands.
 
+use crate::clock::Timestamp;
 use crate::codec::{CodecError, StreamName};
-use crate::ids::JobResult;
+use crate::ids::{AccountId, JobResult, Kind};
 use crate::job::{Attempt, IllegalHistory, Job, JobState, Recorded, Rejection, Work};
 use crate::store::{Position, Revision, StoreError};
 
@@ -78,10 +79,16 @@ pub struct Receipt {
 /// Where a job stands after a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobReceipt {
+    /// Who pays.
+    pub account: AccountId,
+    /// What sort of work.
+    pub kind: Kind,
     /// The state's stable name.
     pub state: &'static str,
     /// The highest attempt so far; [`Attempt::NONE`] before the first.
     pub attempt: Attempt,
+    /// When the state's timer runs out: the end of a lease, of a wait; none for a state that lasts.
+    pub runs_out_at: Option<Timestamp>,
     /// The stored result of a delivered job.
     pub result: Option<JobResult>,
 }
@@ -116,8 +123,11 @@ impl JobReceipt {
             _ => None,
         };
         Self {
+            account: job.terms.account.clone(),
+            kind: job.terms.kind.clone(),
             state: job.work.name(),
             attempt: job.attempt,
+            runs_out_at: job.work.timer().map(|(_, _, runs_out_at)| runs_out_at),
             result,
         }
     }

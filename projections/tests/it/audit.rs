@@ -51,7 +51,13 @@ async fn live_jobs_have_timers() {
     world.charge("queued", "acme", CLAIMED, 1).await;
     world.charge("running", "acme", CLAIMED, 1).await;
     world
-        .applied("running", JobCommand::Start { worker: None })
+        .applied(
+            "running",
+            JobCommand::Start {
+                worker: None,
+                lease: None,
+            },
+        )
         .await;
     world.charge("failed", "acme", EXTERNAL, 1).await;
     world.fail("failed", 1).await;

@@ -100,7 +100,10 @@ async fn a_jobs_row_goes_where_the_job_goes() {
         let row = page.rows.into_iter().next().unwrap();
         (row.state, row.money, row.attempt, row.held, row.net())
     };
-    let start = JobCommand::Start { worker: None };
+    let start = JobCommand::Start {
+        worker: None,
+        lease: None,
+    };
 
     world.charge("j", "acme", CLAIMED, 40).await;
     assert_eq!(row().await, ("queued", "charged", 0, 0, -40));
@@ -127,7 +130,15 @@ async fn a_row_is_updated_by_events_that_change_nothing_else() {
     let world = World::new().await;
     world.postpaid("acme").await;
     world.charge("j", "acme", CLAIMED, 40).await;
-    world.applied("j", JobCommand::Start { worker: None }).await;
+    world
+        .applied(
+            "j",
+            JobCommand::Start {
+                worker: None,
+                lease: None,
+            },
+        )
+        .await;
     world.clock.advance(std::time::Duration::from_secs(50));
     let attempt = Attempt::FIRST;
     world.applied("j", JobCommand::Extend { attempt }).await;

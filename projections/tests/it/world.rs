@@ -218,7 +218,10 @@ impl World {
             let payer = ACCOUNTS[random.index(ACCOUNTS.len())];
             let command = match random.below(14) {
                 0..4 => self.charge_any(&mut random, payer),
-                4 | 5 => JobCommand::Start { worker: None },
+                4 | 5 => JobCommand::Start {
+                    worker: None,
+                    lease: None,
+                },
                 6..9 => fail(attempt, random.class()),
                 9 | 10 => succeed(attempt),
                 11 => JobCommand::Cancel { reason: None },

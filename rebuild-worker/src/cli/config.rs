@@ -154,6 +154,18 @@ fn whole_number(value: &DeValue<'_>) -> Result<u32, String> {
 
 /// A whole number and its unit: `500ms`, `5s`, `10min`, `24h`, `2d`.
 fn duration_ms(value: &DeValue<'_>) -> Result<u64, String> {
+    let text = value
+        .as_str()
+        .ok_or_else(|| format!("{DURATION} is needed, not {}", a(value)))?;
+    parse_duration_ms(text)
+}
+
+/// How a duration is written, for who wrote it otherwise.
+const DURATION: &str =
+    "a duration with its unit, such as \"500ms\", \"5s\", \"10min\", \"24h\" or \"2d\"";
+
+/// A duration as configuration and arguments write it, in milliseconds.
+pub(super) fn parse_duration_ms(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 5] = [
         ("ms", 1),
         ("s", 1_000),
@@ -161,18 +173,13 @@ fn duration_ms(value: &DeValue<'_>) -> Result<u64, String> {
         ("h", 3_600_000),
         ("d", 86_400_000),
     ];
-    let example =
-        "a duration with its unit, such as \"500ms\", \"5s\", \"10min\", \"24h\" or \"2d\"";
-    let text = value
-        .as_str()
-        .ok_or_else(|| format!("{example} is needed, not {}", a(value)))?;
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit = UNITS.iter().find(|(name, _)| *name == unit.trim_start());
     let number: Option<u64> = number.parse().ok();
     let (number, (_, unit_ms)) = number
         .zip(unit)
-        .ok_or_else(|| format!("{text:?} is not {example}"))?;
+        .ok_or_else(|| format!("{text:?} is not {DURATION}"))?;
     number
         .checked_mul(*unit_ms)
         .ok_or_else(|| format!("{text:?} is too long"))

@@ -1,7 +1,7 @@
 //! Values of arguments that are no plain ids: amounts, limits, prices, pages.
 
 use recoup::credits::MAX_BALANCE;
-use recoup::{Cost, Delta, Floor, Position, PriceSnapshot, Reason, Scale};
+use recoup::{Cost, Delta, Floor, Lease, Position, PriceSnapshot, Reason, Scale};
 use recoup_projections::MAX_PAGE_ROWS;
 
 pub(super) type Parsed<T> = Result<T, String>;
@@ -81,6 +81,12 @@ pub(super) fn why_skipped(text: &str) -> Parsed<Reason> {
         return Err("the reason is empty: it is what the audit shows".to_owned());
     }
     Reason::new(text).map_err(|error| error.to_string())
+}
+
+/// How long a started attempt may run without a sign of life, such as `90s`.
+pub(super) fn lease(text: &str) -> Parsed<Lease> {
+    let ms = super::config::parse_duration_ms(text)?;
+    Lease::from_ms(ms).map_err(|error| error.to_string())
 }
 
 /// A price, written as in an import line.

@@ -126,6 +126,7 @@ impl Signals<'_> {
                     (u64::from(attempt) + u64::from(variant) + job.cost.get().unsigned_abs()) % 8;
                 JobCommand::Start {
                     worker: Some(WorkerId::new(format!("gpu-{worker}"))?),
+                    lease: None,
                 }
             }
             Act::TimeOut { attempt } => JobCommand::Fail {

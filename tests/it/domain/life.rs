@@ -245,7 +245,10 @@ impl Life {
 }
 
 pub(crate) fn start() -> JobCommand {
-    JobCommand::Start { worker: None }
+    JobCommand::Start {
+        worker: None,
+        lease: None,
+    }
 }
 
 pub(crate) fn extend(attempt: u32) -> JobCommand {

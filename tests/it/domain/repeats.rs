@@ -1,7 +1,9 @@
 //! Command ids: a repeat is answered as stored; the same id with other content is refused, and says which field.
 
 use recoup::job::Decision;
-use recoup::{Attempt, FailureClass, JobCommand, Mode, PolicyChoice, PriceSnapshot, Rejection};
+use recoup::{
+    Attempt, FailureClass, JobCommand, Lease, Mode, PolicyChoice, PriceSnapshot, Rejection,
+};
 
 use super::life::{Answer, Life, extend, fail, start, succeed};
 use crate::values::{account_id, charge, command_id, cost, kind, policy, reason, result, worker};
@@ -43,6 +45,11 @@ fn every_command() -> Vec<Case> {
     let discard = JobCommand::Discard { reason: None };
     let by = |name: &str| JobCommand::Start {
         worker: Some(worker(name)),
+        lease: None,
+    };
+    let leased = |ms| JobCommand::Start {
+        worker: Some(worker("w1")),
+        lease: Some(Lease::from_ms(ms).expect("valid")),
     };
     let claimed = Life::claimed().charge();
     let running = claimed.clone().start();
@@ -53,6 +60,11 @@ fn every_command() -> Vec<Case> {
             claimed.clone(),
             by("w1"),
             vec![("worker", by("w2")), ("worker", start())],
+        ),
+        (
+            claimed.clone(),
+            leased(90_000),
+            vec![("lease_ms", leased(60_000))],
         ),
         (third, extend(1), vec![("attempt", extend(2))]),
         (

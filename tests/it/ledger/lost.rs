@@ -81,7 +81,10 @@ fn life() -> Vec<Command> {
         Command::Grant(granting("opening", 100)),
         Command::Adjust(adjusting),
         job(claimed),
-        job(JobCommand::Start { worker: None }),
+        job(JobCommand::Start {
+            worker: None,
+            lease: None,
+        }),
         job(failing()),
         job(JobCommand::Redrive { reason: None }),
         job(JobCommand::Cancel { reason: None }),

@@ -112,7 +112,7 @@ fn job_command() -> impl Strategy<Value = JobCommand> {
         || prop_oneof![4 => Just(1_u32), 3 => Just(2), 1 => 0..5_u32].prop_map(Attempt::new);
     let why = || proptest::option::of(Just(reason("why")));
     prop_oneof![
-        6 => proptest::option::of("w[1-3]").prop_map(|name| JobCommand::Start { worker: name.map(|name| worker(&name)) }),
+        6 => proptest::option::of("w[1-3]").prop_map(|name| JobCommand::Start { worker: name.map(|name| worker(&name)), lease: None }),
         2 => attempt().prop_map(|attempt| JobCommand::Extend { attempt }),
         8 => (attempt(), class(), why()).prop_map(|(attempt, class, reason)| JobCommand::Fail { attempt, class, reason }),
         4 => (attempt(), proptest::option::of(Just(result("s3://x"))))

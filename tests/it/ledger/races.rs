@@ -185,6 +185,7 @@ async fn of_64_workers_one_starts_the_attempt() {
     on(&ledgers[0], "a", charging(40, policy(Mode::Claimed, 3))).await;
     let start = |number| JobCommand::Start {
         worker: Some(worker(&format!("w{number}"))),
+        lease: None,
     };
     let starts = (0..TASKS).map(|number| {
         (

@@ -11,7 +11,7 @@ use recoup::price::PriceLine;
 use recoup::retry::Mode;
 use recoup::{
     AccountId, Adjust, AdjustmentId, Attempt, Command, Cost, Delta, FailureClass, Grant, GrantId,
-    JobCommand, JobId, JobResult, Kind, Ledger, Limit, PriceListId, PriceSnapshot, Reason,
+    JobCommand, JobId, JobResult, Kind, Lease, Ledger, Limit, PriceListId, PriceSnapshot, Reason,
     Rounding, Timestamp, WorkerId,
 };
 use serde::de::value::MapAccessDeserializer;
@@ -181,6 +181,14 @@ fn delta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Delta, D::Error> 
     amount(deserializer, "amount", Delta::new)
 }
 
+/// Reads how long a started attempt may run; null is absent.
+fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Lease>, D::Error> {
+    let ms: Option<u64> = Option::deserialize(deserializer)?;
+    ms.map(Lease::from_ms)
+        .transpose()
+        .map_err(de::Error::custom)
+}
+
 /// A key that is there, be it null: absent and null differ.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
@@ -231,6 +239,8 @@ struct StartLine {
     _at: Option<At>,
     job: JobId,
     worker: Option<WorkerId>,
+    #[serde(default, deserialize_with = "lease")]
+    lease_ms: Option<Lease>,
 }
 
 impl StartLine {
@@ -239,6 +249,7 @@ impl StartLine {
             self.job,
             JobCommand::Start {
                 worker: self.worker,
+                lease: self.lease_ms,
             },
         )
     }

@@ -3,7 +3,7 @@
 use recoup::job::PolicyChoice;
 use recoup::retry::Mode;
 use recoup::{
-    AccountId, Attempt, CommandId, Cost, FailureClass, JobCommand, JobId, JobResult, Kind,
+    AccountId, Attempt, CommandId, Cost, FailureClass, JobCommand, JobId, JobResult, Kind, Lease,
     PriceSnapshot, Reason, WorkerId,
 };
 
@@ -110,6 +110,9 @@ pub(in crate::cli) struct Start {
     /// Who runs the attempt.
     #[arg(long, value_name = "ID")]
     worker: Option<WorkerId>,
+    /// How long it may run without a sign of life, such as 90s; without it the policy's lease.
+    #[arg(long, value_name = "DURATION", value_parser = values::lease)]
+    lease: Option<Lease>,
 }
 
 impl Start {
@@ -119,6 +122,7 @@ impl Start {
                 session,
                 JobCommand::Start {
                     worker: self.worker,
+                    lease: self.lease,
                 },
             )
             .await
