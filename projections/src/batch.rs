@@ -14,10 +14,11 @@ use recoup::codec::{Catalog, Decoded, Event, Stream, StreamName};
 use recoup::job::JobEvent;
 use recoup::store::sqlite::read_page;
 use recoup::store::{EventId, RecordedEvent, StoreError};
-use recoup::{AccountId, Day, JobId, Position, Timestamp, Zone};
+use recoup::{AccountId, Day, JobId, Position, Revision, Timestamp, Zone};
 use rusqlite::Connection;
 
 use crate::checkpoint::Halt;
+use crate::dead_letters::Fate;
 
 /// How many events one batch takes, unless it is told otherwise.
 pub(crate) const PAGE_EVENTS: usize = 2_000;
@@ -31,6 +32,8 @@ pub(crate) struct Batch {
     pub(crate) events: Vec<BatchEvent>,
     /// The event after them, if it cannot be read.
     pub(crate) unreadable: Option<Halt>,
+    /// What is known of the jobs that it makes dead letters, looked up where that projection needs it.
+    pub(crate) fates: HashMap<Position, Fate>,
     /// Who pays for the jobs of the contradictions in it, looked up where that projection needs it.
     pub(crate) payers: HashMap<JobId, AccountId>,
 }
@@ -39,6 +42,7 @@ pub(crate) struct Batch {
 #[derive(Debug)]
 pub(crate) struct BatchEvent {
     pub(crate) position: Position,
+    pub(crate) revision: Revision,
     pub(crate) id: EventId,
     pub(crate) posted_at: Timestamp,
     /// The day of `posted_at` in the ledger's zone.
@@ -66,6 +70,7 @@ impl Batch {
         let mut batch = Self {
             events: Vec::with_capacity(recorded.len()),
             unreadable: broken,
+            fates: HashMap::new(),
             payers: HashMap::new(),
         };
         let mut decoder = Decoder {
@@ -141,6 +146,7 @@ impl Decoder<'_> {
         };
         Ok(BatchEvent {
             position: recorded.position,
+            revision: recorded.revision,
             id: recorded.id,
             posted_at: recorded.posted_at,
             day: self.day(recorded.posted_at),

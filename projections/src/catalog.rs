@@ -14,6 +14,8 @@ use crate::apply::Changes;
 use crate::batch::Batch;
 use crate::contradictions::Contradictions;
 use crate::daily_usage::DailyUsage;
+use crate::dead_letters::DeadLetters;
+use crate::due::Due;
 use crate::entries::Entries;
 use crate::error::ProjectionError;
 use crate::jobs::Jobs;
@@ -26,6 +28,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         number: 1,
         name: "projections",
         sql: include_str!("../migrations/sqlite/0001_projections.sql"),
+    },
+    Migration {
+        number: 2,
+        name: "due",
+        sql: include_str!("../migrations/sqlite/0002_due.sql"),
     },
     Migration {
         number: 3,
@@ -50,15 +57,21 @@ pub enum Projection {
     Jobs,
     /// Signals that contradicted what had happened.
     Contradictions,
+    /// Every live job with its timer.
+    Due,
+    /// Jobs that wait for a person.
+    DeadLetters,
 }
 
 impl Projection {
     /// Every projection, in the order in which they are applied.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         Self::Entries,
         Self::DailyUsage,
         Self::Jobs,
         Self::Contradictions,
+        Self::Due,
+        Self::DeadLetters,
     ];
 
     /// The stable name; also the name of its table.
@@ -69,6 +82,8 @@ impl Projection {
             Self::DailyUsage => "daily_usage",
             Self::Jobs => "jobs",
             Self::Contradictions => "contradictions",
+            Self::Due => "due",
+            Self::DeadLetters => "dead_letters",
         }
     }
 
@@ -87,6 +102,7 @@ impl Projection {
     pub const fn version(self) -> u32 {
         match self {
             Self::Entries | Self::DailyUsage | Self::Jobs | Self::Contradictions => 1,
+            Self::Due | Self::DeadLetters => 1,
         }
     }
 
@@ -107,6 +123,8 @@ impl Projection {
             Self::DailyUsage => Box::new(DailyUsage::begin(connection)),
             Self::Jobs => Box::new(Jobs::begin(connection)),
             Self::Contradictions => Box::new(Contradictions::begin(connection, batch)),
+            Self::Due => Box::new(Due::begin(connection)),
+            Self::DeadLetters => Box::new(DeadLetters::begin(connection, batch)),
         })
     }
 }

@@ -46,7 +46,7 @@ pub enum ProjectionError {
     },
     /// There is no projection of that name.
     #[error(
-        "there is no projection {name:?}: there are entries, daily_usage, jobs and contradictions"
+        "there is no projection {name:?}: there are entries, daily_usage, jobs, contradictions, due and dead_letters"
     )]
     UnknownProjection {
         /// What was asked for.

@@ -1,4 +1,4 @@
-//! Projections of the recoup log: the statement, daily usage, lists of jobs and contradictions; and the audit that proves them.
+//! Projections of the recoup log: the statement, daily usage, lists of jobs and contradictions, due work, dead letters; and the audit that proves them.
 //!
 //! Events are the truth; every table here is made from them and can be made again. [`Projections`] applies the log to its
 //! tables and answers queries from them; [`audit::audit`] folds the whole log by other code and compares.
@@ -43,6 +43,8 @@ mod catalog;
 mod checkpoint;
 mod contradictions;
 mod daily_usage;
+mod dead_letters;
+mod due;
 mod entries;
 mod error;
 mod jobs;
@@ -59,6 +61,7 @@ pub use catalog::Projection;
 pub use checkpoint::{Checkpoint, Halt, read_checked};
 pub use contradictions::ContradictionRow;
 pub use daily_usage::{UsageRow, UsageSums, load_usage, write_usage};
+pub use dead_letters::{DeadLetterFilter, DeadLetterRow};
 pub use entries::{EntryRow, EntryType};
 pub use error::ProjectionError;
 pub use jobs::{JobRow, State};

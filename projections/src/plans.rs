@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use crate::catalog::MIGRATIONS;
-use crate::{daily_usage, entries, jobs, queries, standing, ways_out};
+use crate::{daily_usage, dead_letters, due, entries, jobs, queries, standing, ways_out};
 
 /// (statement, how it is carried out)
 fn expected() -> Vec<(&'static str, &'static str)> {
@@ -71,10 +71,29 @@ fn expected() -> Vec<(&'static str, &'static str)> {
             "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
         ),
     ];
+    expected.extend(row_plans());
+    expected.extend(crate::due::PLANS);
+    expected.extend(dead_letters::LISTS);
     expected.extend(crate::audit::PLANS);
     expected.extend(jobs_from(oldest, ">"));
     expected.extend(jobs_from(newest, "<"));
     expected
+}
+
+/// Statements on rows that come and go.
+fn row_plans() -> [(&'static str, &'static str); 4] {
+    [
+        (due::LOAD, "SEARCH due USING PRIMARY KEY (job=?)"),
+        (due::DELETE, "SEARCH due USING PRIMARY KEY (job=?)"),
+        (
+            dead_letters::LOAD,
+            "SEARCH dead_letters USING COVERING INDEX sqlite_autoindex_dead_letters_1 (job=?)",
+        ),
+        (
+            dead_letters::DELETE,
+            "SEARCH dead_letters USING INDEX sqlite_autoindex_dead_letters_1 (job=?)",
+        ),
+    ]
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::catalog::{COMPONENT, MIGRATIONS, Projection};
 use crate::checkpoint::{self, Checkpoint};
 use crate::contradictions::ContradictionRow;
 use crate::daily_usage::UsageRow;
+use crate::dead_letters::{self, DeadLetterFilter, DeadLetterRow};
 use crate::entries::EntryRow;
 use crate::error::ProjectionError;
 use crate::jobs::JobRow;
@@ -31,7 +32,7 @@ pub struct Projections {
     pub(crate) store: SqliteStore,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) page_events: usize,
-    pool: SqlitePool,
+    pub(crate) pool: SqlitePool,
 }
 
 impl Projections {
@@ -210,6 +211,21 @@ impl Projections {
     #[must_use]
     pub fn store(&self) -> &SqliteStore {
         &self.store
+    }
+
+    /// Jobs that wait for a person, in the order in which they became dead letters: at most `limit` after `after`.
+    pub async fn dead_letters(
+        &self,
+        filter: &DeadLetterFilter,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<Page<DeadLetterRow>, ProjectionError> {
+        dead_letters::dead_letters(&self.pool, filter, after, limit).await
+    }
+
+    /// How many jobs wait for a person.
+    pub async fn open_dead_letters(&self) -> Result<u64, ProjectionError> {
+        dead_letters::count(&self.pool).await
     }
 
     pub(crate) fn zone(&self) -> Zone {

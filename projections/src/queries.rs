@@ -128,10 +128,10 @@ pub(crate) async fn open(store: &SqliteStore) -> Result<SqlitePool, sqlx::Error>
         .await
 }
 
-type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
+pub(crate) type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
 
 /// A statement of a list: its first parameter is the place that it goes on from, its second how many rows to read.
-fn list(sql: &'static str, order: Order, after: Option<Position>, limit: u32) -> Query {
+pub(crate) fn list(sql: &'static str, order: Order, after: Option<Position>, limit: u32) -> Query {
     let start = match order {
         Order::OldestFirst => 0,
         Order::NewestFirst => i64::MAX,
@@ -140,7 +140,7 @@ fn list(sql: &'static str, order: Order, after: Option<Position>, limit: u32) ->
     sqlx::query(sql).bind(after).bind(i64::from(limit) + 1)
 }
 
-async fn page<T>(
+pub(crate) async fn page<T>(
     pool: &SqlitePool,
     query: Query,
     limit: u32,
@@ -159,7 +159,7 @@ async fn page<T>(
     Ok(Page { rows, next })
 }
 
-fn bounded(limit: u32) -> u32 {
+pub(crate) fn bounded(limit: u32) -> u32 {
     limit.clamp(1, MAX_PAGE_ROWS)
 }
 
@@ -230,11 +230,14 @@ pub(crate) async fn contradictions(
 }
 
 /// A stored text as one of ours, or which table holds something else.
-fn parsed<T, E: std::fmt::Display>(table: &str, value: Result<T, E>) -> Result<T, StoreError> {
+pub(crate) fn parsed<T, E: std::fmt::Display>(
+    table: &str,
+    value: Result<T, E>,
+) -> Result<T, StoreError> {
     value.map_err(|error| damaged(table, error))
 }
 
-fn known<T>(table: &str, text: &str, found: Option<T>) -> Result<T, StoreError> {
+pub(crate) fn known<T>(table: &str, text: &str, found: Option<T>) -> Result<T, StoreError> {
     found.ok_or_else(|| damaged(table, format_args!("{text:?} is none of its words")))
 }
 

@@ -27,6 +27,7 @@ use crate::batch::Batch;
 use crate::catalog::Projection;
 use crate::checkpoint::{self, Checkpoint, Halt};
 use crate::contradictions;
+use crate::dead_letters;
 use crate::error::{ProjectionError, damaged};
 
 /// How long a follower waits before it looks at the head by itself.
@@ -203,10 +204,14 @@ impl<'a> Runner<'a> {
         if let Next::Page {
             batch, standing, ..
         } = &mut next
-            && standing.contains(&Projection::Contradictions)
         {
-            batch.payers =
-                contradictions::payers(&projections.store, &projections.catalog, batch).await?;
+            let (store, catalog) = (&projections.store, &projections.catalog);
+            if standing.contains(&Projection::Contradictions) {
+                batch.payers = contradictions::payers(store, catalog, batch).await?;
+            }
+            if standing.contains(&Projection::DeadLetters) {
+                batch.fates = dead_letters::fates(store, catalog, batch).await?;
+            }
         }
         Ok(next)
     }

@@ -119,6 +119,18 @@ pub enum DeadLetterCause {
     NotStarted,
 }
 
+impl DeadLetterCause {
+    /// As it is written in lists.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CapReached => "cap_reached",
+            Self::WindowClosed => "window_closed",
+            Self::NotStarted => "not_started",
+        }
+    }
+}
+
 /// The job ran out of attempts or time; only a person moves it on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLettered {

@@ -13,9 +13,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use recoup::codec::Metadata;
 use recoup::job::{Attempt, Job, JobEvent, Recorded, Signal, Work, evolve, invariants};
+use recoup::retry::Mode;
 use recoup::store::RecordedEvent;
 use recoup::{AccountId, CommandId, JobId, Kind, Position, Revision, Timestamp};
 
+use super::live_rows::{DeadLetterRecord, DueRecord};
 use super::report::{Area, Report};
 
 /// What is wrong with a stream, and which check says so.
@@ -46,6 +48,10 @@ struct Open {
     commands: Vec<u64>,
     opened: Position,
     last: Last,
+    /// Why its last attempt failed, as far as that is known.
+    reason: Option<Box<str>>,
+    /// Where and why it last became a dead letter.
+    dead: Option<(Last, &'static str)>,
 }
 
 struct Ended {
@@ -147,6 +153,51 @@ impl Jobs {
             .filter_map(|(job, folded)| Some((job, folded.standing()??)))
     }
 
+    /// A row of `job` that only an open one has, made by `row`. The outer none: it cannot be told. The inner one: there should be no row.
+    fn of_open<T>(
+        &self,
+        job: &JobId,
+        row: impl Fn(&Open, &JobId) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.folded.get(job) {
+            Some(Folded::Open(open)) => Some(row(open, job)),
+            Some(Folded::Stopped { .. }) => None,
+            Some(Folded::Ended(_)) | None => Some(None),
+        }
+    }
+
+    fn all_open<T>(
+        &self,
+        row: impl Fn(&Open, &JobId) -> Option<T>,
+    ) -> impl Iterator<Item = (&JobId, T)> {
+        self.folded
+            .iter()
+            .filter_map(move |(job, folded)| match folded {
+                Folded::Open(open) => Some((job, row(open, job)?)),
+                Folded::Ended(_) | Folded::Stopped { .. } => None,
+            })
+    }
+
+    /// What the row of `job` in `due` should be.
+    pub(super) fn due(&self, job: &JobId) -> Option<Option<DueRecord>> {
+        self.of_open(job, Open::due)
+    }
+
+    /// Every job that should have a row in `due`.
+    pub(super) fn all_due(&self) -> impl Iterator<Item = (&JobId, DueRecord)> {
+        self.all_open(Open::due)
+    }
+
+    /// What the row of `job` in `dead_letters` should be.
+    pub(super) fn dead_letter(&self, job: &JobId) -> Option<Option<DeadLetterRecord>> {
+        self.of_open(job, Open::dead_letter)
+    }
+
+    /// Every job that should have a row in `dead_letters`.
+    pub(super) fn all_dead_letters(&self) -> impl Iterator<Item = (&JobId, DeadLetterRecord)> {
+        self.all_open(Open::dead_letter)
+    }
+
     /// Says how much was checked.
     pub(super) fn count(&self, report: &mut Report) {
         let is_live = |folded: &&Folded| match folded {
@@ -222,6 +273,8 @@ impl Open {
                 position: Position::START,
                 posted_at: Timestamp::from_micros(0),
             },
+            reason: None,
+            dead: None,
         }
     }
 
@@ -255,6 +308,17 @@ impl Open {
             position,
             posted_at,
         };
+        match event {
+            JobEvent::AttemptFailed(failed) => {
+                let timer = failed
+                    .timer
+                    .map(|timer| format!("{} ran out", timer.name()));
+                let said = failed.reason.as_ref().map(ToString::to_string);
+                self.reason = said.or(timer).map(String::into_boxed_str);
+            }
+            JobEvent::DeadLettered(dead) => self.dead = Some((self.last, dead.cause.name())),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -305,6 +369,49 @@ impl Open {
             updated_at: self.last.posted_at.as_micros(),
             opened: self.opened.get(),
             last_position: self.last.position.get(),
+        })
+    }
+
+    /// The row of `due`, if an attempt runs or will be started.
+    fn due(&self, job: &JobId) -> Option<DueRecord> {
+        let recorded = self.job.recorded()?;
+        let terms = &recorded.terms;
+        let (timer, armed_at, deadline) = recorded.work.timer()?;
+        let startable_at = match recorded.work {
+            Work::Queued { .. } => Some(recorded.window_from),
+            Work::RetryScheduled { due_at, .. } => Some(due_at),
+            _ => None,
+        };
+        let startable_at = startable_at.filter(|_| terms.policy.mode == Mode::Claimed);
+        Some(DueRecord {
+            job: job.to_string(),
+            account: terms.account.to_string(),
+            kind: terms.kind.to_string(),
+            mode: terms.policy.mode.name().to_owned(),
+            state: recorded.work.name().to_owned(),
+            timer: timer.name().to_owned(),
+            armed_at: i64::try_from(armed_at.get()).unwrap_or(i64::MAX),
+            deadline: deadline.as_micros(),
+            startable_at: startable_at.map(Timestamp::as_micros),
+            attempt: recorded.attempt.get().into(),
+            last_position: self.last.position.get(),
+        })
+    }
+
+    /// The row of `dead_letters`, if it is one.
+    fn dead_letter(&self, job: &JobId) -> Option<DeadLetterRecord> {
+        let recorded = self.job.recorded()?;
+        let (at, cause) = self.dead.filter(|_| recorded.work == Work::DeadLettered)?;
+        Some(DeadLetterRecord {
+            position: at.position.get(),
+            job: job.to_string(),
+            account: recorded.terms.account.to_string(),
+            kind: recorded.terms.kind.to_string(),
+            cost: recorded.terms.cost.get(),
+            cause: cause.to_owned(),
+            attempts: recorded.attempt.get().into(),
+            reason: self.reason.as_deref().map(str::to_owned),
+            dead_lettered_at: at.posted_at.as_micros(),
         })
     }
 

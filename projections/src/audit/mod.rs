@@ -23,6 +23,7 @@ mod alongside;
 mod file;
 mod job_rows;
 mod jobs;
+mod live_rows;
 mod marks;
 mod report;
 mod rows;
@@ -37,7 +38,7 @@ use crate::error::ProjectionError;
 
 /// What the audit reads tables with, and how that is carried out.
 #[cfg(test)]
-pub(crate) const PLANS: [(&str, &str); 4] = [
+pub(crate) const PLANS: [(&str, &str); 6] = [
     (
         <rows::EntryRecord as alongside::LogRow>::SQL,
         "SEARCH entries USING INTEGER PRIMARY KEY (rowid>?)",
@@ -53,6 +54,14 @@ pub(crate) const PLANS: [(&str, &str); 4] = [
     (
         usage::ROWS_AFTER,
         "SEARCH daily_usage USING PRIMARY KEY ((account,day,kind)>(?,?,?))",
+    ),
+    (
+        <live_rows::DueRecord as live_rows::LiveRow>::ROWS_AFTER,
+        "SEARCH due USING PRIMARY KEY (job>?)",
+    ),
+    (
+        <live_rows::DeadLetterRecord as live_rows::LiveRow>::ROWS_AFTER,
+        "SEARCH dead_letters USING INTEGER PRIMARY KEY (rowid>?)",
     ),
 ];
 

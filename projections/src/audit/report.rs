@@ -85,10 +85,12 @@ pub(super) enum Area {
     DailyUsage,
     JobRows,
     Contradictions,
+    Due,
+    DeadLetters,
 }
 
 impl Area {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::File,
         Self::Events,
         Self::Positions,
@@ -101,6 +103,8 @@ impl Area {
         Self::DailyUsage,
         Self::JobRows,
         Self::Contradictions,
+        Self::Due,
+        Self::DeadLetters,
     ];
 
     const fn name(self) -> &'static str {
@@ -117,6 +121,8 @@ impl Area {
             Self::DailyUsage => "daily_usage",
             Self::JobRows => "job_rows",
             Self::Contradictions => "contradictions",
+            Self::Due => "due",
+            Self::DeadLetters => "dead_letters",
         }
     }
 }

@@ -14,6 +14,7 @@ use super::alongside::Alongside;
 use super::file;
 use super::job_rows::JobRows;
 use super::jobs::Jobs;
+use super::live_rows::{DeadLetterRecord, DueRecord, LiveRows, Step};
 use super::marks::Marks;
 use super::report::{Area, Audit, Report};
 use super::rows::{ContradictionRecord, Entry, EntryRecord};
@@ -79,6 +80,8 @@ struct Walk<'a> {
     accounts: Accounts,
     usage: Usage,
     job_rows: JobRows,
+    due: LiveRows,
+    dead_letters: LiveRows,
     entries: Alongside<EntryRecord>,
     contradictions: Alongside<ContradictionRecord>,
 }
@@ -97,6 +100,8 @@ impl<'a> Walk<'a> {
             accounts: Accounts::default(),
             usage: Usage::until(marks.of(Projection::DailyUsage), zone),
             job_rows: JobRows::until(marks.of(Projection::Jobs)),
+            due: LiveRows::until(marks.of(Projection::Due)),
+            dead_letters: LiveRows::until(marks.of(Projection::DeadLetters)),
             entries: Alongside::until(marks.of(Projection::Entries)),
             contradictions: Alongside::until(marks.of(Projection::Contradictions)),
             marks,
@@ -110,6 +115,7 @@ impl<'a> Walk<'a> {
         let tools = (self.connection, &mut self.report);
         self.job_rows
             .compare_before(Some(recorded.position), tools, &self.jobs)?;
+        self.compare_live_rows(Some(recorded))?;
         let stream = self.enter(recorded);
         match decode(recorded) {
             Ok(Decoded::Event(event)) => {
@@ -125,6 +131,30 @@ impl<'a> Walk<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Compares the tables that jobs enter and leave, if the event that comes next leaves their checkpoints behind.
+    fn compare_live_rows(&mut self, next: Option<&RecordedEvent>) -> Result<(), StoreError> {
+        let unfinished = match (&self.last, next) {
+            (Some((last, Some(Stream::Job(job)))), Some(next))
+                if last.stream == next.stream && last.metadata == next.metadata =>
+            {
+                Some(job)
+            }
+            _ => None,
+        };
+        let step = Step {
+            next: next.map(|next| next.position),
+            unfinished,
+        };
+        let (connection, report) = (self.connection, &mut self.report);
+        self.due
+            .compare_before::<DueRecord>(&step, (connection, report), &self.jobs)?;
+        self.dead_letters.compare_before::<DeadLetterRecord>(
+            &step,
+            (connection, report),
+            &self.jobs,
+        )
     }
 
     /// Positions follow each other, and time does not run back.
@@ -306,6 +336,8 @@ impl<'a> Walk<'a> {
         self.marks.stop_at(position, &mut self.report);
         self.usage.stop_at(position);
         self.job_rows.stop_at(position);
+        self.due.stop_at(position);
+        self.dead_letters.stop_at(position);
         self.entries.stop_at(position);
         self.contradictions.stop_at(position);
     }
@@ -314,6 +346,7 @@ impl<'a> Walk<'a> {
         if let Some((_, stream)) = self.last.take() {
             self.close(stream.as_ref());
         }
+        self.compare_live_rows(None)?;
         let (connection, report) = (self.connection, &mut self.report);
         self.job_rows
             .compare_before(None, (connection, report), &self.jobs)?;

@@ -12,7 +12,14 @@ async fn any_split_of_batches_equals_one_batch() {
     let whole = world.tables_by_pages_of(10_000).await;
     let events = world.store.head().await.unwrap();
     assert!(events.get() > 400, "{events} events are enough to split");
-    for table in ["entries", "daily_usage", "jobs", "contradictions"] {
+    for table in [
+        "entries",
+        "daily_usage",
+        "jobs",
+        "contradictions",
+        "due",
+        "dead_letters",
+    ] {
         assert!(!whole.of(table).is_empty(), "{table} has rows");
     }
     // Pages of 1 and 3 end inside appends, between a refund and the state that follows.

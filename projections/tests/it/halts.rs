@@ -1,8 +1,8 @@
 //! What stops a projection, what does not, and how it gets past.
 
 use recoup::codec::{Catalog, Event};
-use recoup::job::{JobEvent, LeaseExtended};
-use recoup::{Attempt, EventStore};
+use recoup::job::{AttemptFailed, JobEvent};
+use recoup::{Attempt, EventStore, FailureClass};
 use recoup_projections::{Checkpoint, JobFilter, Projection, ProjectionError};
 
 use crate::world::{EXTERNAL, PAUSED, Tables, World, account, follows};
@@ -59,11 +59,13 @@ async fn an_upgrade_gets_past_it() {
     let (world, _) = with_unknown().await;
     world.project().await;
     let newer = Catalog::standard().clone().with(PAUSED, |_| {
-        let extended = LeaseExtended {
+        let failed = AttemptFailed {
             attempt: Attempt::FIRST,
-            lease_ms: 1,
+            class: FailureClass::Retryable,
+            reason: None,
+            timer: None,
         };
-        Ok(Event::Job(JobEvent::LeaseExtended(extended)))
+        Ok(Event::Job(JobEvent::AttemptFailed(failed)))
     });
     let upgraded = world.projections().await.with_catalog(newer);
     let progress = upgraded.catch_up().await.unwrap();

@@ -216,7 +216,7 @@ impl World {
             let name = format!("job-{seed}-{}", random.below(u64::from(steps / 6)));
             let attempt = u32::try_from(random.below(5) / 3).unwrap() + 1;
             let payer = ACCOUNTS[random.index(ACCOUNTS.len())];
-            let command = match random.below(14) {
+            let command = match random.below(18) {
                 0..4 => self.charge_any(&mut random, payer),
                 4 | 5 => JobCommand::Start {
                     worker: None,
@@ -226,6 +226,14 @@ impl World {
                 9 | 10 => succeed(attempt),
                 11 => JobCommand::Cancel { reason: None },
                 12 => JobCommand::Redrive { reason: None },
+                13 | 14 => match self.timer(&name).await {
+                    Some(expire) => expire,
+                    None => continue,
+                },
+                15 => JobCommand::Extend {
+                    attempt: Attempt::new(attempt),
+                },
+                16 => JobCommand::Discard { reason: None },
                 _ => {
                     let id = format!("a-{seed}-{step}");
                     let amount = i64::try_from(random.below(9)).unwrap() - 10;
@@ -234,6 +242,27 @@ impl World {
                 }
             };
             let _ = self.try_on(&name, command).await;
+        }
+    }
+
+    /// What a loop sends that has seen the job's timer.
+    pub(crate) async fn timer(&self, name: &str) -> Option<JobCommand> {
+        let (found, _) = self.ledger.show(&job(name)).await.unwrap();
+        let (timer, armed_at, _) = found.recorded()?.work.timer()?;
+        Some(JobCommand::Expire { timer, armed_at })
+    }
+
+    /// Makes a dead letter: both of its attempts fail.
+    pub(crate) async fn die(&self, name: &str, payer: &str) {
+        self.charge(name, payer, CLAIMED, 40).await;
+        for attempt in [1, 2] {
+            let start = JobCommand::Start {
+                worker: None,
+                lease: None,
+            };
+            self.applied(name, start).await;
+            self.fail(name, attempt).await;
+            self.clock.advance(Duration::from_secs(6));
         }
     }
 
@@ -313,13 +342,15 @@ fn forget_projections(connection: &rusqlite::Connection) {
     connection.execute_batch(sql).unwrap();
 }
 
-pub(crate) const TABLES: [&str; 6] = [
+pub(crate) const TABLES: [&str; 8] = [
     "checkpoints",
     "entries",
     "daily_usage",
     "jobs",
     "contradictions",
     "projection_skips",
+    "due",
+    "dead_letters",
 ];
 
 /// Every row of every table, as text.

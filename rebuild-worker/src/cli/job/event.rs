@@ -1,7 +1,7 @@
 //! What an event says, as named facts: the same for the document and for people.
 
 use recoup::account::Posting;
-use recoup::job::{DeadLetterCause, FailureClass, JobEvent};
+use recoup::job::{FailureClass, JobEvent};
 use serde_json::Value;
 
 /// One fact of an event.
@@ -91,7 +91,7 @@ pub(super) fn facts(event: &JobEvent) -> Facts {
             milliseconds("delay_ms", retry.delay_ms),
             milliseconds("start_within_ms", retry.start_within_ms),
         ],
-        JobEvent::DeadLettered(dead) => vec![text("cause", cause(dead.cause))],
+        JobEvent::DeadLettered(dead) => vec![text("cause", dead.cause.name())],
         JobEvent::Delivered(delivered) => vec![
             number("attempt", delivered.attempt.get()),
             maybe("result", delivered.result.as_ref()),
@@ -128,13 +128,5 @@ const fn class(class: FailureClass) -> &'static str {
         FailureClass::Retryable => "retryable",
         FailureClass::Terminal => "terminal",
         FailureClass::Cancelled => "cancelled",
-    }
-}
-
-const fn cause(cause: DeadLetterCause) -> &'static str {
-    match cause {
-        DeadLetterCause::CapReached => "cap_reached",
-        DeadLetterCause::WindowClosed => "window_closed",
-        DeadLetterCause::NotStarted => "not_started",
     }
 }

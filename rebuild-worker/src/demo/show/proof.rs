@@ -258,7 +258,9 @@ fn meaning(check: &str) -> &'static str {
         "timers" => "nothing waits without a deadline",
         "account_state" => "the figures that guard charges are the log's",
         "checkpoints" => "stand where they say",
-        "entries" | "daily_usage" | "job_rows" | "contradictions" => "the rows are the log's",
+        "entries" | "daily_usage" | "job_rows" | "contradictions" | "due" | "dead_letters" => {
+            "the rows are the log's"
+        }
         _ => "",
     }
 }
