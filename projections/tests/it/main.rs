@@ -5,6 +5,7 @@ mod audit;
 mod batches;
 mod damage;
 mod days;
+mod due;
 mod follow;
 mod halts;
 mod lists;

@@ -1,5 +1,6 @@
 //! Somebody changed a row. The audit says which one, what it should be and what it is.
 
+use recoup_projections::Projection;
 use recoup_projections::audit::audit;
 
 use crate::audit::texts;
@@ -107,6 +108,32 @@ const ROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "UPDATE due SET deadline = 1, startable_at = NULL WHERE job = 'j2'",
+        &[
+            "due: job j2: the row differs: expected deadline 1796040000000000, startable_at 1795953600000000, found deadline 1, startable_at none",
+        ],
+    ),
+    (
+        // A live job without a timer.
+        "DELETE FROM due WHERE job = 'j2'",
+        &[
+            "due: job j2: the row is missing: expected account other, kind video.render, mode claimed, state queued, timer start_by, armed_at 0, deadline 1796040000000000, startable_at 1795953600000000, attempt 0, last_position 9",
+        ],
+    ),
+    (
+        // A timer of a job that has ended.
+        "INSERT INTO due SELECT 'j1', account, kind, mode, state, timer, armed_at, deadline, NULL, 1, 3 FROM due",
+        &[
+            "due: job j1: the log has nothing for this row: found account other, kind video.render, mode claimed, state queued, timer start_by, armed_at 0, deadline 1796040000000000, startable_at none, attempt 1, last_position 3",
+        ],
+    ),
+    (
+        "INSERT INTO dead_letters VALUES (9, 'j2', 'other', 'video.render', 2, 'cap_reached', 1, NULL, 0)",
+        &[
+            "dead_letters: job j2: the log has nothing for this row: found position 9, account other, kind video.render, cost 2, cause cap_reached, attempts 1, reason none, dead_lettered_at 0",
+        ],
+    ),
+    (
         "UPDATE account_state SET balance = 0, held = 40 WHERE account = 'acme'",
         &[
             "account_state: acme: the row differs: expected balance -40, held 0, found balance 0, held 40",
@@ -155,6 +182,66 @@ async fn a_changed_row_is_found() {
         let audit = audit(&world.store).await.unwrap();
         assert_eq!(texts(&audit), *expected, "{sql}");
         assert_eq!(audit.violations, expected.len() as u64, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_dead_letter_is_found() {
+    let expected = [
+        (
+            "UPDATE dead_letters SET cause = 'not_started', attempts = 1",
+            "dead_letters: job j: the row differs: expected cause cap_reached, attempts 2, found cause not_started, attempts 1",
+        ),
+        (
+            "DELETE FROM dead_letters",
+            "dead_letters: job j: the row is missing: expected position 9, account acme, kind video.render, cost 40, cause cap_reached, attempts 2, reason none, dead_lettered_at 1795953606000000",
+        ),
+    ];
+    for (sql, expected) in expected {
+        let world = World::new().await;
+        world.postpaid("acme").await;
+        world.die("j", "acme").await;
+        world.project().await;
+        world.sql(sql);
+        assert_eq!(
+            texts(&audit(&world.store).await.unwrap()),
+            [expected],
+            "{sql}"
+        );
+    }
+}
+
+/// The projections stop in the middle of an append, between an attempt's failure and what follows from it, as a kill between two batches leaves
+/// them. They are stopped by an event that they cannot read, which the audit can.
+#[tokio::test]
+async fn tables_that_jobs_leave_are_compared_inside_an_append_too() {
+    for (event, behind) in [
+        ("refunded", 4),
+        ("retry_scheduled", 5),
+        ("dead_lettered", 8),
+    ] {
+        let world = World::new().await;
+        world.postpaid("acme").await;
+        world.die("j", "acme").await;
+        let connection = rusqlite::Connection::open(world.path()).unwrap();
+        let swap = |from: &str, to: &str| {
+            let sql = "UPDATE appends SET body = CAST(replace(CAST(body AS TEXT), ?1, ?2) AS BLOB)";
+            connection.execute(sql, [from, to]).unwrap();
+        };
+        let (known, unknown) = (format!("job.{event}"), format!("jox.{event}"));
+        swap(&known, &unknown);
+        let projections = world.projections().await;
+        let progress = projections.catch_up().await.unwrap();
+        swap(&unknown, &known);
+        let places: Vec<_> = progress
+            .checkpoints
+            .iter()
+            .map(|at| at.position.get())
+            .collect();
+        assert_eq!(places, [behind; Projection::ALL.len()], "{event}");
+        for check in ["due", "dead_letters"] {
+            assert_eq!(findings(&world, check).await, [""; 0], "{event}");
+        }
     }
 }
 

@@ -53,6 +53,17 @@ impl Answer {
         Self::new(Exit::Done, json!({ key: text.trim_end() }), text.trim_end())
     }
 
+    /// The same answer with more keys, and a line above its text.
+    pub(super) fn with(mut self, facts: &[(&str, Value)], line: &str) -> Self {
+        if let Some(body) = &mut self.body {
+            for (key, value) in facts {
+                body.document[*key] = value.clone();
+            }
+            body.text = format!("{line}\n{}", body.text);
+        }
+        self
+    }
+
     /// Prints the answer and gives the exit code: of two troubles, what the run came to outweighs that nobody could be told.
     pub(super) fn print(&self, json: bool) -> Exit {
         let is_told = match &self.body {

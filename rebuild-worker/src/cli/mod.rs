@@ -12,6 +12,7 @@ mod audit;
 mod backup;
 mod config;
 mod contradictions;
+mod dead_letters;
 mod export;
 mod fresh;
 mod import;
@@ -80,6 +81,9 @@ enum Verb {
     /// Signals that contradicted what had happened.
     #[command(subcommand)]
     Contradictions(contradictions::Verb),
+    /// Jobs that ran out of attempts or time, and what is done with them.
+    #[command(subcommand)]
+    DeadLetters(dead_letters::Verb),
     /// Prove that the log is legal, and that every figure agrees with it.
     Audit,
     /// Show three simulated days with everything going wrong that can.
@@ -138,6 +142,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
         Verb::Project(args) => project::run(&global, args).await,
         Verb::Rebuild(args) => rebuild::run(&global, args).await,
         Verb::Contradictions(verb) => contradictions::run(&global, verb).await,
+        Verb::DeadLetters(verb) => dead_letters::run(&global, verb).await,
         Verb::Audit => audit::run(&global).await,
         Verb::Demo { trace, keep } => {
             let verdict = demo::run(demo::Options {

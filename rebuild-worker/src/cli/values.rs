@@ -89,6 +89,14 @@ pub(super) fn lease(text: &str) -> Parsed<Lease> {
     Lease::from_ms(ms).map_err(|error| error.to_string())
 }
 
+/// Why dead letters are moved: not nothing.
+pub(super) fn stated_why(text: &str) -> Parsed<Reason> {
+    if text.trim().is_empty() {
+        return Err("reason is empty: whoever moves dead letters says why".to_owned());
+    }
+    Reason::new(text).map_err(|error| error.to_string())
+}
+
 /// A price, written as in an import line.
 pub(super) fn price(text: &str) -> Parsed<PriceSnapshot> {
     super::import::parse_price(text)

@@ -13,6 +13,7 @@ use self::sandbox::{Run, Sandbox};
 
 mod bad_input;
 mod configuration;
+mod dead_letters;
 mod ids;
 mod import;
 mod moves;

@@ -1,7 +1,9 @@
-//! `recoup job`: commands on jobs ([`command`]), one job's life ([`show`], [`event`]), lists of jobs ([`list`]).
+//! `recoup job`: commands on jobs ([`command`]), one job's life ([`show`], [`event`]), lists of jobs ([`list`]),
+//! due jobs for a worker ([`claim`]).
 //!
 //! `show` folds the job's stream, freshly read, and never lags; `list` reads the projection `jobs`.
 
+mod claim;
 mod command;
 mod event;
 mod list;
@@ -11,7 +13,7 @@ use clap::Subcommand;
 use recoup::JobId;
 
 use super::answer::Answer;
-use super::session::Global;
+use super::session::{Global, Session};
 
 /// What to do, or to ask.
 #[derive(Debug, Subcommand)]
@@ -20,6 +22,8 @@ pub(super) enum Verb {
     Charge(command::Charge),
     /// Begin the next attempt.
     Start(command::Start),
+    /// Start due jobs for a worker: of several that claim, each job goes to one.
+    Claim(claim::Claim),
     /// A running attempt is alive: renew its lease.
     Extend(command::Extend),
     /// An attempt failed: refund, and perhaps another attempt.
@@ -46,6 +50,7 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<Answer> {
     match verb {
         Verb::Charge(args) => args.run(&session).await,
         Verb::Start(args) => args.run(&session).await,
+        Verb::Claim(args) => claim::run(&session, args).await,
         Verb::Extend(args) => args.run(&session).await,
         Verb::Fail(args) => args.run(&session).await,
         Verb::Succeed(args) => args.run(&session).await,
@@ -55,4 +60,9 @@ pub(super) async fn run(global: &Global, verb: Verb) -> anyhow::Result<Answer> {
         Verb::Show { job } => show::run(&session, &job).await,
         Verb::List(args) => list::run(&session, args).await,
     }
+}
+
+/// A job's life, freshly read, for a verb that adds to it.
+pub(super) async fn show_job(session: &Session, job: &JobId) -> anyhow::Result<Answer> {
+    show::run(session, job).await
 }
