@@ -229,6 +229,19 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_has_the_range_of_a_policys() {
+        assert_eq!(
+            Lease::from_ms(MAX_DURATION_MS).map(Lease::ms),
+            Ok(MAX_DURATION_MS)
+        );
+        for ms in [0, MAX_DURATION_MS + 1, u64::MAX] {
+            assert_eq!(Lease::from_ms(ms).expect_err("refused").value, ms);
+        }
+        assert!(Lease::try_from(Duration::from_micros(999)).is_err());
+        assert!(Lease::try_from(Duration::MAX).is_err());
+    }
+
+    #[test]
     fn a_policy_outside_its_range_names_the_field() {
         let mut policy = Policy::default_for(Mode::Claimed);
         assert_eq!(policy.check(), Ok(()));

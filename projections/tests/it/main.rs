@@ -6,6 +6,7 @@ mod batches;
 mod damage;
 mod days;
 mod due;
+mod example;
 mod follow;
 mod halts;
 mod lists;

@@ -1,7 +1,7 @@
 //! The due loop: acts on timers that have run out. One loop for all of them: jobs that nobody started, leases that nobody renewed, retries
 //! that nobody took.
 //!
-//! It reads what has run out from a [`DueSource`] and sends [`JobCommand::Expire`], which names the very timer and the event that set it.
+//! It reads what has run out from a [`DueSource`] and sends [`JobCommand::Expire`](recoup::JobCommand::Expire), which names the very timer and the event that set it.
 //! The source may lag, or be halted: the loop then acts on what it knows, and a stale row does no harm, as the command does nothing
 //! unless that timer still runs and its time is over by the store's clock. Command ids derive from job, timer and that event's
 //! revision: any number of loops, in any number of processes, do each thing once.

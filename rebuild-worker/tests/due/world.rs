@@ -139,25 +139,23 @@ impl World {
         due::settle(&self.ledger, &self.projections).await.unwrap()
     }
 
-    pub(crate) async fn fail(&self, name: &str, attempt: u32, class: FailureClass) -> Outcome {
-        let attempt = Attempt::new(attempt);
-        let reason = None;
-        self.send(
-            name,
-            JobCommand::Fail {
-                attempt,
-                class,
-                reason,
-            },
-        )
-        .await
+    pub(crate) async fn fail(&self, name: &str, attempt: u32, class: FailureClass) {
+        let fail = JobCommand::Fail {
+            attempt: Attempt::new(attempt),
+            class,
+            reason: None,
+        };
+        let outcome = self.send(name, fail).await;
+        assert!(outcome.is_done(), "{outcome:?}");
     }
 
-    pub(crate) async fn succeed(&self, name: &str, attempt: u32) -> Outcome {
-        let attempt = Attempt::new(attempt);
-        let result = None;
-        self.send(name, JobCommand::Succeed { attempt, result })
-            .await
+    pub(crate) async fn succeed(&self, name: &str, attempt: u32) {
+        let succeed = JobCommand::Succeed {
+            attempt: Attempt::new(attempt),
+            result: None,
+        };
+        let outcome = self.send(name, succeed).await;
+        assert!(outcome.is_done(), "{outcome:?}");
     }
 
     pub(crate) async fn show(&self, name: &str) -> Job {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use recoup::account::Admission;
 use recoup::job::{DeadLetterCause, Decision, JobEvent, LeaseExtended, Now, Timer, Work};
 use recoup::{
-    Attempt, BudgetMonth, FailureClass, JobCommand, Mode, Policy, Rejection, Revision, Timestamp,
-    Zone,
+    Attempt, BudgetMonth, FailureClass, JobCommand, Lease, Mode, Policy, Rejection, Revision,
+    Timestamp, Zone,
 };
 
 use super::life::{COST, Life, admission, events, extend, fail, start, succeed};
@@ -86,6 +86,26 @@ fn a_lease_that_has_most_of_its_time_left_is_not_renewed() {
     // The next third is counted from the renewal.
     let mut again = in_time.clone().wait(third - Duration::from_micros(1));
     assert_eq!(again.send(&extend(1)), Ok(Decision::AlreadyApplied));
+}
+
+#[test]
+fn a_lease_that_was_asked_for_is_the_attempts_and_no_other_ones() {
+    let lease_ms = 300_000;
+    let leased = JobCommand::Start {
+        worker: None,
+        lease: Some(Lease::from_ms(lease_ms).expect("valid")),
+    };
+    let running = Life::claimed().charge().apply(&leased);
+    let lease = Duration::from_millis(lease_ms);
+    assert_eq!(running.timer().2, running.now.at.after(lease));
+    let mut early = running.clone().wait_ms(lease_ms / 3 - 1);
+    assert_eq!(early.send(&extend(1)), Ok(Decision::AlreadyApplied));
+    let renewed = running.wait_ms(lease_ms / 3).apply(&extend(1));
+    assert_eq!(renewed.timer().2, renewed.now.at.after(lease));
+    // The next attempt has what its own start asks for: nothing, so the policy's.
+    let next = renewed.run_out().due().start();
+    let policys = Duration::from_millis(next.policy.lease_ms);
+    assert_eq!(next.timer().2, next.now.at.after(policys));
 }
 
 #[test]
