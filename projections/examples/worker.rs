@@ -74,7 +74,7 @@ pub(crate) async fn work_off(path: &Path) -> Result<Summary, Box<dyn Error>> {
         projections.catch_up().await?;
         let states = states(&ledger).await?;
         let is_live = |state: &&str| ["queued", "running", "retry_scheduled"].contains(state);
-        if !states.values().any(|state| is_live(state)) {
+        if !states.values().any(is_live) {
             let letters = projections
                 .dead_letters(&DeadLetterFilter::default(), None, 10)
                 .await?;
