@@ -15,7 +15,7 @@ use std::collections::hash_map::Entry as Slot;
 use std::time::Duration;
 
 use recoup::account::Posting;
-use recoup::job::{JobEvent, Timer};
+use recoup::job::{AttemptStarted, JobEvent, RetryScheduled, Timer};
 use recoup::retry::Mode;
 use recoup::store::StoreError;
 use recoup::{AccountId, Attempt, JobId, Kind, Position, Revision, Timestamp};
@@ -203,13 +203,44 @@ fn running(event: &BatchEvent, lease_ms: u64) -> Armed {
     }
 }
 
+fn waiting(event: &BatchEvent, scheduled: &RetryScheduled) -> Armed {
+    let due_at = event
+        .posted_at
+        .after(Duration::from_millis(scheduled.delay_ms));
+    Armed {
+        state: State::RetryScheduled,
+        timer: Timer::GiveUpAt,
+        armed_at: event.revision,
+        deadline: due_at.after(Duration::from_millis(scheduled.start_within_ms)),
+        startable_at: Some(due_at),
+    }
+}
+
+fn start(
+    row: Option<&Record>,
+    event: &BatchEvent,
+    started: &AttemptStarted,
+) -> Result<Record, &'static str> {
+    let armed = running(event, started.lease_ms);
+    match (row, &started.hold) {
+        (Some(row), _) if row.armed.state == State::Running => Err("an attempt runs"),
+        (Some(row), _) => Ok(Record {
+            armed,
+            attempt: started.attempt,
+            ..row.clone()
+        }),
+        // Only a failed external job is started without having been live.
+        (None, Some(hold)) => Record::open(event, hold, (Mode::External, started.attempt), armed),
+        (None, None) => Err("it has no row, and takes no hold"),
+    }
+}
+
 /// The row after one more event; none if the job is not live any more.
 fn step(
     row: Option<&Record>,
     event: &BatchEvent,
     said: &JobEvent,
 ) -> Result<Option<Record>, &'static str> {
-    let is_running = row.is_some_and(|row| row.armed.state == State::Running);
     let next = match said {
         JobEvent::Charged(_) | JobEvent::Redriven(_) if row.is_some() => {
             return Err("it has a row, and was not live before this");
@@ -224,24 +255,9 @@ fn step(
             let armed = queued(event, mode, redriven.start_within_ms);
             Record::open(event, &redriven.hold, (mode, redriven.base), armed)?
         }
-        JobEvent::AttemptStarted(_) if is_running => return Err("an attempt runs"),
-        JobEvent::AttemptStarted(started) => {
-            let armed = running(event, started.lease_ms);
-            match (row, &started.hold) {
-                (Some(row), _) => Record {
-                    armed,
-                    attempt: started.attempt,
-                    ..row.clone()
-                },
-                // Only a failed external job is started without having been live.
-                (None, Some(hold)) => {
-                    Record::open(event, hold, (Mode::External, started.attempt), armed)?
-                }
-                (None, None) => return Err("it has no row, and takes no hold"),
-            }
-        }
+        JobEvent::AttemptStarted(started) => start(row, event, started)?,
         JobEvent::LeaseExtended(extended) => match row {
-            Some(row) if is_running => Record {
+            Some(row) if row.armed.state == State::Running => Record {
                 armed: running(event, extended.lease_ms),
                 ..row.clone()
             },
@@ -249,18 +265,8 @@ fn step(
         },
         JobEvent::RetryScheduled(scheduled) => {
             let row = row.ok_or("it has no row, and is to be retried")?;
-            let due_at = event
-                .posted_at
-                .after(Duration::from_millis(scheduled.delay_ms));
-            let armed = Armed {
-                state: State::RetryScheduled,
-                timer: Timer::GiveUpAt,
-                armed_at: event.revision,
-                deadline: due_at.after(Duration::from_millis(scheduled.start_within_ms)),
-                startable_at: Some(due_at),
-            };
             Record {
-                armed,
+                armed: waiting(event, scheduled),
                 attempt: scheduled.attempt,
                 ..row.clone()
             }

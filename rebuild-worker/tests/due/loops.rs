@@ -1,11 +1,15 @@
 //! The due loop itself: two at once, stale lists, poison, a source that is halted, a store that does not answer.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use recoup::store::StoreError;
-use recoup::{DueSource, EventStore, Expired, FailureClass, JobId, Kind, Timestamp};
+use recoup::store::faulty::{Faults, FaultyStore};
+use recoup::{
+    DueSource, EventStore, Expired, FailureClass, JobId, Kind, Ledger, LedgerError, Policies,
+    Timestamp,
+};
 use recoup_rebuild_worker::due::{self, Sweeper};
 use tokio_util::sync::CancellationToken;
 
@@ -244,6 +248,53 @@ async fn a_source_that_does_not_answer_is_asked_again_and_keeps_nobody_from_stop
     tokio::time::timeout(seconds(20), both)
         .await
         .expect("it stops");
+}
+
+/// The disk of the ledger is slow, its answers get lost, whole stretches are unavailable. Protection: the ids derive from the timer, so that what
+/// has no answer is asked again; what is unavailable waits, and longer for nobody than it has to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_answers_and_outages_leave_each_thing_done_once() {
+    let world = World::new().await;
+    for number in 0..150 {
+        world.charge(&format!("j{number}"), EXTERNAL).await;
+    }
+    world.catch_up().await;
+    world.clock.advance(seconds(24 * 3600));
+    let ledger_with = |faults| {
+        let faulty = FaultyStore::new(Arc::new(world.store.clone()), faults, 7);
+        Ledger::new(Arc::new(faulty), Policies::default())
+    };
+    let mut sweeper = Sweeper::new(Duration::ZERO);
+    let away = ledger_with(Faults {
+        unavailable: 1_000,
+        ..Faults::default()
+    });
+    // Nobody has an answer: the sweep ends with its first page.
+    let swept = sweeper.sweep(&away, &world.projections).await;
+    assert!(matches!(swept, Err(LedgerError::Store(_))), "{swept:?}");
+    let ledger = ledger_with(Faults {
+        lost_after: 150,
+        lost_before: 150,
+        unavailable: 300,
+    });
+    let mut expired = 0;
+    for sweep in 0.. {
+        assert!(sweep < 40, "{expired} are done");
+        world.clock.advance(seconds(5));
+        world.catch_up().await;
+        if let Ok(sweep) = sweeper.sweep(&ledger, &world.projections).await {
+            expired += sweep.expired + sweep.stale;
+            if sweep.seen == 0 {
+                break;
+            }
+        }
+    }
+    for number in 0..150 {
+        let events = world.events(&format!("j{number}")).await;
+        assert_eq!(events, ["charged", "refunded", "failed"]);
+    }
+    assert_eq!(world.figures().await, (OPENING, 0));
+    world.audited().await;
 }
 
 #[tokio::test]
