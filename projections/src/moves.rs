@@ -6,7 +6,6 @@
 //!
 //! Bound: one page in memory.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use recoup::codec::Catalog;
@@ -15,8 +14,10 @@ use recoup::{AccountId, Day, Kind, Position, Zone};
 use rusqlite::Connection;
 
 use crate::batch::{Batch, BatchEvent, Body};
+use crate::catalog::Projection;
 use crate::daily_usage::{Usage, UsageSums};
 use crate::error::ProjectionError;
+use crate::ways_out;
 
 /// The most events that one page may have.
 pub const MAX_MOVES_EVENTS: usize = crate::batch::MAX_PAGE_EVENTS;
@@ -52,8 +53,8 @@ pub struct MovePage {
 pub struct LogReader {
     catalog: Arc<Catalog>,
     zone: Zone,
-    /// Events that the projection was told to skip.
-    skipped: Arc<BTreeSet<Position>>,
+    /// Events that the projection was told to skip, from one to another.
+    skipped: Arc<[(Position, Position)]>,
 }
 
 impl LogReader {
@@ -65,11 +66,23 @@ impl LogReader {
         }
     }
 
-    /// Leaves these events out.
-    #[must_use]
-    pub fn skipping(mut self, skipped: BTreeSet<Position>) -> Self {
-        self.skipped = Arc::new(skipped);
-        self
+    /// Leaves out what `projection` was told to skip, so that what is folded is what its rows should be. Reads it from the ledger.
+    pub fn as_skipped_by(
+        mut self,
+        connection: &Connection,
+        projection: Projection,
+    ) -> Result<Self, StoreError> {
+        let skips = ways_out::in_force(connection, projection)?;
+        let spans = skips.iter().map(|skip| (skip.position, skip.last_position));
+        self.skipped = spans.collect();
+        Ok(self)
+    }
+
+    /// The last event of the skip that `position` is in.
+    fn skipped_to(&self, position: Position) -> Option<Position> {
+        let mut spans = self.skipped.iter();
+        let span = spans.find(|(first, last)| (*first..=*last).contains(&position));
+        span.map(|(_, last)| *last)
     }
 
     /// At most `limit` events after `after`, none behind `until`.
@@ -96,16 +109,16 @@ impl LogReader {
         for event in &batch.events {
             page.last = Some(event.position);
             page.events += 1;
-            if !self.skipped.contains(&event.position) {
+            if self.skipped_to(event.position).is_none() {
                 page.moves.extend(moved(event)?);
             }
         }
         if let Some(halt) = batch.unreadable.filter(|halt| halt.position <= until) {
-            if !self.skipped.contains(&halt.position) {
+            let Some(last) = self.skipped_to(halt.position) else {
                 let (position, why) = (halt.position, halt.reason);
                 return Err(StoreError::Corrupt { position, why }.into());
-            }
-            page.last = Some(halt.position);
+            };
+            page.last = Some(last.min(until));
             page.events += 1;
         }
         Ok(page)

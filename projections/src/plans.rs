@@ -56,7 +56,11 @@ fn expected() -> Vec<(&'static str, &'static str)> {
         ),
         (
             standing::DEAD_LETTERS,
-            "SEARCH jobs USING COVERING INDEX jobs_state (state=?)",
+            "SCAN dead_letters USING COVERING INDEX dead_letters_kind",
+        ),
+        (
+            standing::FIRST_DEADLINE,
+            "SEARCH due USING COVERING INDEX due_deadline",
         ),
         (
             ways_out::RECORDS,

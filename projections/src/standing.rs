@@ -20,8 +20,10 @@ pub struct Standing {
     pub head: Position,
     /// One for each projection, in the order of [`Projection::ALL`].
     pub projections: Vec<Stand>,
-    /// How many jobs wait for a person, as the projection `jobs` has it.
+    /// How many jobs wait for a person.
     pub dead_letters_open: u64,
+    /// When the first timer runs out, or ran out; none if none runs.
+    pub first_deadline: Option<Timestamp>,
 }
 
 /// One projection.
@@ -37,7 +39,9 @@ pub struct Stand {
     pub skips: u64,
 }
 
-pub(crate) const DEAD_LETTERS: &str = "SELECT count(*) FROM jobs WHERE state = 'dead_lettered'";
+pub(crate) const DEAD_LETTERS: &str = "SELECT count(*) FROM dead_letters";
+
+pub(crate) const FIRST_DEADLINE: &str = "SELECT min(deadline) FROM due";
 
 pub(crate) fn read(
     connection: &Connection,
@@ -51,14 +55,19 @@ pub(crate) fn read(
         };
         projections.push(stand(connection, checkpoint, zone)?);
     }
-    let dead_letters: i64 = connection
-        .prepare_cached(DEAD_LETTERS)
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
-        .map_err(table_error)?;
+    let number = |sql: &str| {
+        connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_row([], |row| row.get::<_, Option<i64>>(0)))
+            .map_err(table_error)
+    };
+    let dead_letters = number(DEAD_LETTERS)?.unwrap_or(0);
+    let first_deadline = number(FIRST_DEADLINE)?.map(Timestamp::from_micros);
     Ok(Standing {
         head,
         projections,
         dead_letters_open: dead_letters.unsigned_abs(),
+        first_deadline,
     })
 }
 

@@ -12,6 +12,6 @@ pub mod demo;
 pub mod due;
 pub mod exit;
 pub mod log_form;
-pub mod rebuild;
 pub mod metrics;
+pub mod rebuild;
 pub mod up;

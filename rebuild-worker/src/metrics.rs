@@ -220,11 +220,6 @@ pub fn due_expired(timer: &'static str, count: u64) {
     counter!(DUE_EXPIRED, "timer" => timer).increment(count);
 }
 
-/// Says how long the oldest timer that is over has waited.
-pub fn due_oldest_overdue(seconds: f64) {
-    gauge!(DUE_OVERDUE).set(seconds);
-}
-
 /// Sets what is measured for a scrape.
 pub fn set_measured(measured: &Measured) {
     for view in &measured.loops {
@@ -242,6 +237,10 @@ pub fn set_measured(measured: &Measured) {
     // Positions have no holes: the head is the number of events.
     counter!(EVENTS_APPENDED).absolute(head.unsigned_abs());
     gauge!(DEAD_LETTERS).set(standing.dead_letters_open as f64);
+    let overdue = standing
+        .first_deadline
+        .map_or(0.0, |deadline| measured.at.since(deadline).as_secs_f64());
+    gauge!(DUE_OVERDUE).set(overdue);
     for stand in &standing.projections {
         let checkpoint = &stand.checkpoint;
         let set =
@@ -257,7 +256,7 @@ pub fn set_measured(measured: &Measured) {
 
 /// Nothing could be measured: no figure is better than an old one.
 fn forget_standing() {
-    for name in [STORE_HEAD, DEAD_LETTERS] {
+    for name in [STORE_HEAD, DEAD_LETTERS, DUE_OVERDUE] {
         gauge!(name).set(f64::NAN);
     }
     for projection in Projection::ALL {

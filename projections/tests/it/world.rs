@@ -334,7 +334,8 @@ impl Random {
 }
 
 fn forget_projections(connection: &rusqlite::Connection) {
-    for table in TABLES {
+    let rebuilds = ["rebuild_differences", "rebuild_runs", "rebuild_schedule"];
+    for table in TABLES.into_iter().chain(rebuilds) {
         let sql = format!("DROP TABLE IF EXISTS {table}");
         connection.execute_batch(&sql).unwrap();
     }

@@ -6,7 +6,7 @@
 //! timer, and tried again after a delay that doubles: it stops no other, and it does not spin. A page of which no row has an answer ends
 //! the sweep, as the store does not answer; the next sweep begins with other rows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use recoup::{
@@ -33,6 +33,8 @@ pub struct Sweep {
     pub seen: u64,
     /// How many of them this sweep acted on.
     pub expired: u64,
+    /// The same, by the timer's name.
+    pub expired_by: BTreeMap<&'static str, u64>,
     /// How many were over: another loop or a signal was faster, and the source lags.
     pub stale: u64,
     /// How many belong to jobs that cannot be read, or have no answer yet.
@@ -45,6 +47,9 @@ impl Sweep {
     /// Adds a later sweep's counts, and takes over what it saw.
     pub(super) fn add(&mut self, later: Self) {
         self.expired += later.expired;
+        for (timer, count) in later.expired_by {
+            *self.expired_by.entry(timer).or_default() += count;
+        }
         self.stale += later.stale;
         self.seen = self.seen.max(later.seen);
         self.in_trouble = later.in_trouble;
@@ -156,6 +161,7 @@ impl Sweeper {
                     let state = receipt.job.map_or("unknown", |job| job.state);
                     tracing::info!(job.id = %row.job, timer = row.timer.name(), state, "a timer ran out");
                     sweep.expired += 1;
+                    *sweep.expired_by.entry(row.timer.name()).or_default() += 1;
                     Known::Over
                 }
                 Ok(Outcome::AlreadyApplied(_) | Outcome::Noted(_)) => {

@@ -296,7 +296,8 @@ fn balances(
         tracing::info!(%entries, %head, "entries are too far behind for balances to be compared with them");
         return Ok(());
     }
-    pending(ledger, shadow, reader, (entries, head))?;
+    let reader = reader.clone().as_skipped_by(ledger, Projection::Entries)?;
+    pending(ledger, shadow, &reader, (entries, head))?;
     let sql = "SELECT t.account, coalesce(p.amount, 0) FROM touched t
         LEFT JOIN pending p ON p.account = t.account ORDER BY t.account";
     let mut touched = shadow

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use recoup::store::sqlite::{read_page, read_position_before};
 use recoup::{Day, EventStore, Position, Timestamp, Zone};
-use recoup_projections::{Projection, Projections, read_checked};
+use recoup_projections::{LogReader, Projection, Projections, read_checked};
 use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +60,7 @@ struct Start {
     from: Position,
     until: Position,
     checkpoint: Position,
+    reader: LogReader,
 }
 
 impl Start {
@@ -67,7 +68,9 @@ impl Start {
         ledger: &Connection,
         window: Window,
         (now, zone): (Timestamp, Zone),
+        reader: LogReader,
     ) -> Result<Self, RebuildError> {
+        let reader = reader.as_skipped_by(ledger, Projection::DailyUsage)?;
         let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
         let first = read_page(ledger, Position::START, 1)?;
         let first = first.first().map(|event| zone.day_of(event.posted_at));
@@ -90,6 +93,7 @@ impl Start {
             from,
             until,
             checkpoint,
+            reader,
         })
     }
 
@@ -108,9 +112,9 @@ pub async fn rebuild(
 ) -> Result<Run, RebuildError> {
     let store = projections.store();
     let (now, zone) = (store.now(), store.identity().zone);
-    let window = request.window;
+    let (window, reader) = (request.window, projections.log_reader());
     let start = store
-        .snapshot(move |ledger| Start::read(ledger, window, (now, zone)))
+        .snapshot(move |ledger| Start::read(ledger, window, (now, zone), reader))
         .await?;
     let subject = Subject {
         mode: request.mode,
@@ -137,7 +141,7 @@ async fn carry_out(
     control: &Control,
 ) -> Result<Run, RebuildError> {
     let zone = projections.store().identity().zone;
-    let reader = projections.log_reader();
+    let reader = start.reader.clone();
     let is_all = request.window == Window::All;
     let extent = Extent {
         days: (!is_all).then_some(start.days),

@@ -21,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::status::{LoopStatus, LoopView};
 use crate::metrics;
+use crate::rebuild::RebuildError;
 
 /// The first pause after a failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -59,6 +60,19 @@ impl From<ProjectionError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         ProjectionError::from(error).into()
+    }
+}
+
+impl From<RebuildError> for Failure {
+    fn from(error: RebuildError) -> Self {
+        match error {
+            RebuildError::Projection(error) => error.into(),
+            RebuildError::Store(error) => error.into(),
+            RebuildError::Shadow(_)
+            | RebuildError::SetBack { .. }
+            | RebuildError::Overflow { .. }
+            | RebuildError::Cancelled => Self::Passing(error.into()),
+        }
     }
 }
 

@@ -332,7 +332,10 @@ async fn live_through(ledger: &Ledger, clock: &ManualClock) {
         grant: GrantId::new("g").expect("an id"),
         amount: Cost::new(1000).expect("an amount"),
     };
-    let start = JobCommand::Start { worker: None };
+    let start = JobCommand::Start {
+        worker: None,
+        lease: None,
+    };
     let commands = [
         ("2026-10-30T10:00:00Z", Command::Grant(grant)),
         (

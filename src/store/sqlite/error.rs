@@ -57,7 +57,11 @@ pub enum OpenError {
 /// Maps an error of a statement. Nothing is committed: the transaction is rolled back.
 #[must_use]
 pub fn store_error(error: rusqlite::Error) -> StoreError {
-    let cause = error.to_string();
+    let cause = match &error {
+        // Without the statement, which says nothing to whoever reads it.
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        error => error.to_string(),
+    };
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full,
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly { cause },

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::answer::Answer;
 use crate::cli::fresh::Fresh;
 use crate::cli::session::Session;
-use crate::cli::table::{Column, table};
+use crate::cli::table::{Column, table, to_second};
 use crate::cli::values::Paging;
 use crate::exit::Exit;
 
@@ -24,10 +24,11 @@ pub(super) async fn run(
         "dead_letters": page.rows.iter().map(row_document).collect::<Vec<_>>(),
         "next": page.next.map(recoup::Position::get),
         "scale": session.scale.get(),
-        "as_of_position": fresh.as_of.get(),
     });
+    let document = fresh.stamp(document);
     if page.rows.is_empty() {
-        return Ok(Answer::new(Exit::Done, document, "no dead letters"));
+        let nothing = fresh.nothing("no dead letters");
+        return Ok(Answer::new(Exit::Done, document, nothing));
     }
     let columns = [
         Column::Number("position"),
@@ -43,7 +44,7 @@ pub(super) async fn run(
     let rows = page.rows.iter().map(|row| {
         vec![
             row.position.to_string(),
-            row.dead_lettered_at.to_string(),
+            to_second(row.dead_lettered_at),
             row.job.to_string(),
             row.account.to_string(),
             row.kind.to_string(),

@@ -250,7 +250,6 @@ impl Page<'_> {
 fn meaning(check: &str) -> &'static str {
     match check {
         "file" => "pages, indexes and tables are as they were made",
-        "due" | "dead_letters" => "the rows are the log's",
         "events" => "every event can be read",
         "positions" => "no holes, and time does not run back",
         "streams" => "no holes in revisions",

@@ -34,6 +34,7 @@ fn measured(stand: Stand) -> Measured {
             head: Position::new(5),
             projections: vec![stand],
             dead_letters_open: 0,
+            first_deadline: None,
         }),
         at: NOW,
         loops: vec![status.view()],
