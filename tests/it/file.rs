@@ -114,3 +114,59 @@ async fn a_panic_in_a_transaction_ends_that_transaction() {
         Ok(2)
     );
 }
+
+/// Interleaving: four callers grant without a pause while three copies are taken, one after the other. Each copy is a ledger, and a prefix of the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_backup_under_load_is_a_prefix_of_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, ledger) = open(&folder.path().join("ledger.db"))
+        .await
+        .expect("it opens");
+    let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let callers: Vec<_> = (0..4)
+        .map(|caller| {
+            let (ledger, is_over) = (ledger.clone(), std::sync::Arc::clone(&is_over));
+            tokio::spawn(async move {
+                let mut number = 0;
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    grant(&ledger, &format!("{caller}-{number}")).await;
+                    number += 1;
+                }
+            })
+        })
+        .collect();
+    let mut copies = Vec::new();
+    for number in 0..3 {
+        let file = folder.path().join(format!("copy-{number}.db"));
+        let copied = store.backup(file.clone()).await.expect("it is copied");
+        copies.push((file, copied.position));
+    }
+    is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    for caller in callers {
+        caller.await.expect("it ends");
+    }
+    let whole = store.read_all(Position::START, usize::MAX).await;
+    let whole = whole.expect("readable");
+    for (file, position) in copies {
+        assert!(
+            !file.with_extension("db-wal").exists(),
+            "it is whole by itself"
+        );
+        let (copy, ledger) = open(&file).await.expect("the copy opens");
+        let events = copy.read_all(Position::START, usize::MAX).await;
+        let events = events.expect("readable");
+        assert_eq!(copy.head().await, Ok(position));
+        assert_eq!(events[..], whole[..events.len()]);
+        let figures = ledger.account(&account_id("acme")).await.expect("readable");
+        assert_eq!(
+            figures.balance,
+            100 * i64::try_from(events.len()).expect("few")
+        );
+    }
+    let left = fs::read_dir(folder.path()).expect("readable");
+    let partial = left.filter(|entry| {
+        let name = entry.as_ref().expect("readable").file_name();
+        name.to_string_lossy().contains("partial")
+    });
+    assert_eq!(partial.count(), 0);
+}

@@ -8,6 +8,7 @@ mod sandbox;
 
 mod children;
 mod driver;
+mod due;
 mod killed;
 mod log;
 mod reopened;

@@ -13,14 +13,14 @@ use crate::driver::hold;
 use crate::sandbox::Sandbox;
 
 /// A running `recoup up`.
-struct Up {
+pub(crate) struct Up {
     process: Running,
     address: String,
     stderr: BufReader<ChildStderr>,
 }
 
 impl Up {
-    fn start(sandbox: &Sandbox) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox) -> Self {
         Self::start_with(sandbox, &[])
     }
 
@@ -99,7 +99,7 @@ impl Up {
     }
 
     /// Ends it in peace; gives its document and the rest of what it said.
-    fn end(mut self, signal: &str) -> (Value, String) {
+    pub(crate) fn end(mut self, signal: &str) -> (Value, String) {
         self.process.signal(signal);
         let status = self.process.ended();
         let mut said = String::new();
@@ -236,7 +236,7 @@ fn a_halted_projection_is_shown_and_is_led_out_by_a_skip_with_a_reason() {
 
 /// The rows pass to another build under the running process: its loop stops, and what it does not apply counts as lag.
 #[test]
-fn while_the_projector_is_dead_lag_grows_with_the_head_and_a_reset_brings_it_back() {
+fn fault_34_while_the_projector_is_dead_lag_grows_with_the_head_and_a_reset_brings_it_back() {
     let sandbox = Sandbox::new();
     grant(&sandbox, "g0");
     let up = Up::start(&sandbox);
@@ -279,7 +279,7 @@ fn while_the_projector_is_dead_lag_grows_with_the_head_and_a_reset_brings_it_bac
 
 /// Writing a checkpoint fails, as on a broken disk, and then it does not fail any more.
 #[test]
-fn a_checkpoint_write_that_fails_is_not_the_last_one() {
+fn fault_26_a_checkpoint_write_that_fails_is_not_the_last_one() {
     let sandbox = Sandbox::new();
     grant(&sandbox, "g1");
     let up = Up::start(&sandbox);

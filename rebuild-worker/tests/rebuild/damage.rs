@@ -2,6 +2,7 @@
 
 use recoup::AccountId;
 use recoup::store::StoreError;
+use recoup_projections::{Projection, SkipOutcome};
 use recoup_rebuild_worker::rebuild::{Control, Mode, RebuildError, Window, rebuild};
 
 use crate::world::{World, request};
@@ -215,4 +216,68 @@ async fn rows_of_another_definition_are_neither_compared_nor_repaired() {
         assert!(matches!(error, RebuildError::Projection(_)), "{error}");
     }
     assert_eq!(world.shown(), before);
+}
+
+/// What a person had daily usage skip is in no row of it, and no difference.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_leaves_out_what_was_skipped() {
+    let world = World::new().await;
+    world.days(1).await;
+    world.catch_up().await;
+    let head = recoup::EventStore::head(&world.store).await.unwrap();
+    // The row is at the edge of 64 bits, so that the next charge cannot be added: the projection halts before it.
+    world.sql("UPDATE daily_usage SET charged = 9223372036854775807 WHERE account = 'acct-0' AND kind = 'video'");
+    world.usage("acct-0", "video", 40).await;
+    world.catch_up().await;
+    let skipped = world
+        .projections
+        .skip(
+            Projection::DailyUsage,
+            recoup::Position::new(head.get() + 1),
+            (reason(), "ops".to_owned()),
+        )
+        .await
+        .unwrap();
+    assert!(matches!(skipped, SkipOutcome::Skipped(ref skip) if skip.position > head));
+    world.catch_up().await;
+    let run = world.rebuild(Mode::Repair, Window::default()).await;
+    assert_eq!(run.rows_different, 1, "the spoilt row");
+    let charged = world.shown()[&(
+        "acct-0".to_owned(),
+        "2026-11-29".to_owned(),
+        "video".to_owned(),
+    )]
+        .0;
+    let counted = world.counted()[&(
+        "acct-0".to_owned(),
+        "2026-11-29".to_owned(),
+        "video".to_owned(),
+    )]
+        .0;
+    assert_eq!(charged, counted - 40, "all but the skipped charge");
+    assert_eq!(
+        world
+            .rebuild(Mode::Verify, Window::All)
+            .await
+            .rows_different,
+        0
+    );
+    // Made anew, it is all there.
+    world
+        .projections
+        .reset(Projection::DailyUsage, (None, "ops".to_owned()))
+        .await
+        .unwrap();
+    assert_eq!(
+        world
+            .rebuild(Mode::Verify, Window::All)
+            .await
+            .rows_different,
+        0
+    );
+    world.is_right().await;
+}
+
+fn reason() -> recoup::Reason {
+    recoup::Reason::new("it is being looked at").unwrap()
 }

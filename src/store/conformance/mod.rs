@@ -51,10 +51,11 @@ pub use grouping::{
     nothing_behind_a_broken_link_is_tried,
 };
 pub use races::{
-    a_dropped_append_is_there_whole_or_not_at_all, a_reader_passes_nothing_that_commits_late,
-    concurrent_charges_never_pass_the_cap, concurrent_charges_never_pass_the_floor,
-    concurrent_postings_to_one_account_lose_none, of_appends_at_one_revision_exactly_one_wins,
-    the_signal_shows_the_head_in_the_end, the_signal_wakes_a_waiter,
+    a_dropped_append_is_there_whole_or_not_at_all, concurrent_charges_never_pass_the_cap,
+    concurrent_charges_never_pass_the_floor, concurrent_postings_to_one_account_lose_none,
+    fault_25_a_reader_passes_nothing_that_commits_late,
+    of_appends_at_one_revision_exactly_one_wins, the_signal_shows_the_head_in_the_end,
+    the_signal_wakes_a_waiter,
 };
 pub use reading::{
     a_page_may_begin_and_end_inside_an_append, a_stream_is_read_from_any_revision,
@@ -177,7 +178,7 @@ macro_rules! conformance_suite {
             concurrent_charges_never_pass_the_floor
             concurrent_charges_never_pass_the_cap
             concurrent_postings_to_one_account_lose_none
-            a_reader_passes_nothing_that_commits_late
+            fault_25_a_reader_passes_nothing_that_commits_late
             a_dropped_append_is_there_whole_or_not_at_all
             the_signal_wakes_a_waiter
             the_signal_shows_the_head_in_the_end

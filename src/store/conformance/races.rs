@@ -106,7 +106,7 @@ pub async fn concurrent_postings_to_one_account_lose_none(fixture: &Fixture) {
 }
 
 /// A reader that follows the log by its last position, while eight callers append, gets every event once and in order.
-pub async fn a_reader_passes_nothing_that_commits_late(fixture: &Fixture) {
+pub async fn fault_25_a_reader_passes_nothing_that_commits_late(fixture: &Fixture) {
     const WRITERS: usize = 8;
     const EACH: usize = 12;
     let barrier = Arc::new(Barrier::new(WRITERS + 1));
