@@ -32,6 +32,9 @@ const ACCOUNTS: u32 = 1_000;
 /// Runs with and without a repair, in turn.
 const ROUNDS: u32 = 5;
 
+/// The most lifecycles of such a run.
+const ROUND_LIFECYCLES: u32 = 20_000;
+
 pub(super) async fn measure(size: &RebuildSize) -> anyhow::Result<Report> {
     let bench = Bench::start(&size.size).await?;
     let load = Load {
@@ -61,15 +64,18 @@ pub(super) async fn measure(size: &RebuildSize) -> anyhow::Result<Report> {
         report.push(Row::events(what.to_owned(), events, begin.elapsed()).beside(&scan));
     }
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    let lifecycles = load.lifecycles.min(ROUND_LIFECYCLES);
     for round in 0..ROUNDS {
+        let first = load.lifecycles.saturating_add(2 * round * lifecycles);
         let quiet = Load {
-            first: (2 * round + 1) * load.lifecycles,
+            lifecycles,
+            first,
             ..load
         };
         alone.push(quiet.run(&bench.ledger).await?);
         let disturbed = Load {
-            first: (2 * round + 2) * load.lifecycles,
-            ..load
+            first: first.saturating_add(lifecycles),
+            ..quiet
         };
         beside.push(beside_repairs(&bench, disturbed).await?);
     }
