@@ -192,11 +192,16 @@ pub struct Day(NaiveDate);
 impl Day {
     /// Reads a day as `YYYY-MM-DD`.
     pub fn parse(text: &str) -> Result<Self, DayError> {
+        let error = || DayError {
+            text: text.to_owned(),
+        };
+        // Years of four digits only: days are compared as texts, too.
+        if text.len() != 10 {
+            return Err(error());
+        }
         NaiveDate::parse_from_str(text, "%Y-%m-%d")
             .map(Self)
-            .map_err(|_| DayError {
-                text: text.to_owned(),
-            })
+            .map_err(|_| error())
     }
 
     /// The day after this one.

@@ -30,8 +30,10 @@ use crate::ids::{AccountId, CommandId, JobId, Kind};
 use crate::job::{Charge, Decision, Job, JobCommand, JobEvent, Now, PolicyChoice, Timer, decide};
 use crate::price::{PriceError, PriceSnapshot};
 use crate::retry::PolicyError;
+#[cfg(feature = "sqlite")]
+use crate::store::Revision;
 use crate::store::memory::MemoryStore;
-use crate::store::{Append, Appended, EventStore, Expected, Revision, StoreError};
+use crate::store::{Append, Appended, EventStore, Expected, StoreError};
 
 pub use outcome::{JobReceipt, LedgerError, Outcome, Receipt};
 pub use policies::Policies;
@@ -177,10 +179,12 @@ impl Ledger {
         self.job_as_of(id, job, command, None).await
     }
 
-    /// Lets a job's timer run out although its time has not come: for the end of a backfill, which ends what nobody will go on with. Decided
-    /// as of the timer's `deadline`, and posted by the store's clock as any event.
+    /// Lets a job's timer run out although its time has not come: at the end of a backfill, for what nobody will go on with. Decided as of the
+    /// timer's deadline, and posted by the store's clock as any event.
+    #[cfg(feature = "sqlite")]
     pub async fn expire_early(
         &self,
+        _closing: &crate::store::sqlite::Closing,
         id: CommandId,
         job: JobId,
         (timer, armed_at, deadline): (Timer, Revision, Timestamp),

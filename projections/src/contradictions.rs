@@ -6,15 +6,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use recoup::codec::{Catalog, Decoded, Event, Stream};
+use recoup::codec::{Catalog, Decoded, Event};
 use recoup::job::{JobEvent, Signal};
 use recoup::store::sqlite::SqliteStore;
 use recoup::store::{RecordedEvent, StoreError};
-use recoup::{AccountId, EventStore, JobId, JobResult, Position, Reason, Timestamp};
+use recoup::{AccountId, JobId, JobResult, Position, Reason, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{Batch, BatchEvent, Body};
+use crate::dead_letters::read_what_can_be;
 use crate::error::table_error;
 
 /// How many streams are read at a time: each has up to about a thousand events.
@@ -61,13 +62,8 @@ pub(crate) async fn payers(
     let jobs: Vec<JobId> = jobs.into_iter().collect();
     let mut payers = HashMap::with_capacity(jobs.len());
     for some in jobs.chunks(STREAMS) {
-        let names = some.iter().map(|job| Stream::Job(job.clone()).name());
-        let streams = match store.read_streams(names.collect()).await {
-            Ok(streams) => streams,
-            // A broken stream halts this projection, at its contradiction, and no other one.
-            Err(StoreError::Corrupt { .. }) => continue,
-            Err(error) => return Err(error),
-        };
+        // A broken stream halts this projection, at its contradiction, and no other one.
+        let streams = read_what_can_be(store, some).await?;
         for (job, recorded) in some.iter().zip(streams) {
             if let Some(account) = recorded.iter().find_map(|event| charged(catalog, event)) {
                 payers.insert(job.clone(), account);

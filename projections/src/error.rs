@@ -19,7 +19,7 @@ pub enum ProjectionError {
     Store(#[from] StoreError),
     /// The rows were made by other code or for another zone: this build neither applies to them nor repairs them.
     #[error(
-        "projection {projection} was made as \"{stored}\", this build makes \"{own}\": run the build that made it, or rebuild it with this one"
+        "projection {projection} was made as \"{stored}\", this build makes \"{own}\": run the build that made it, or make it anew with this one (project reset {projection})"
     )]
     OtherDefinition {
         /// Which one.

@@ -70,4 +70,4 @@ pub use projections::Projections;
 pub use queries::{JobFilter, MAX_PAGE_ROWS, Order, Page};
 pub use runner::{Progress, Seen};
 pub use standing::{Stand, Standing};
-pub use ways_out::{Decision, Reset, Skip, SkipOutcome};
+pub use ways_out::{Decision, Reset, Skip, SkipOutcome, has_skips};

@@ -6,7 +6,7 @@
 use recoup::store::StoreError;
 use recoup::store::sqlite::{read_head, read_span};
 use recoup::{Position, Timestamp};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::catalog::Projection;
 use crate::checkpoint::{self, Checkpoint};
@@ -20,8 +20,10 @@ pub struct Standing {
     pub head: Position,
     /// One for each projection, in the order of [`Projection::ALL`].
     pub projections: Vec<Stand>,
-    /// How many jobs wait for a person.
+    /// How many jobs wait for a person; 100,000 stands for more, too.
     pub dead_letters_open: u64,
+    /// When the last scheduled rebuild ended well, in whatever process; none if none has.
+    pub last_rebuild: Option<Timestamp>,
     /// When the first timer runs out, or ran out; none if none runs.
     pub first_deadline: Option<Timestamp>,
 }
@@ -39,7 +41,12 @@ pub struct Stand {
     pub skips: u64,
 }
 
-pub(crate) const DEAD_LETTERS: &str = "SELECT count(*) FROM dead_letters";
+// No more are counted: a look must not take longer the more there is to look at.
+pub(crate) const DEAD_LETTERS: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM dead_letters LIMIT 100000)";
+
+pub(crate) const LAST_REBUILD: &str = "SELECT finished_at FROM rebuild_runs
+    WHERE origin = 'hourly' AND state = 'done' ORDER BY run DESC LIMIT 1";
 
 pub(crate) const FIRST_DEADLINE: &str = "SELECT min(deadline) FROM due";
 
@@ -58,16 +65,21 @@ pub(crate) fn read(
     let number = |sql: &str| {
         connection
             .prepare_cached(sql)
-            .and_then(|mut statement| statement.query_row([], |row| row.get::<_, Option<i64>>(0)))
+            .and_then(|mut statement| {
+                let found = statement.query_row([], |row| row.get::<_, Option<i64>>(0));
+                found.optional().map(Option::flatten)
+            })
             .map_err(table_error)
     };
     let dead_letters = number(DEAD_LETTERS)?.unwrap_or(0);
+    let last_rebuild = number(LAST_REBUILD)?.map(Timestamp::from_micros);
     let first_deadline = number(FIRST_DEADLINE)?.map(Timestamp::from_micros);
     Ok(Standing {
         head,
         projections,
         dead_letters_open: dead_letters.unsigned_abs(),
         first_deadline,
+        last_rebuild,
     })
 }
 

@@ -208,6 +208,11 @@ pub(crate) fn in_force(
     Ok(skips)
 }
 
+/// Whether rows of `projection` lack events that a person had it skip.
+pub fn has_skips(connection: &Connection, projection: Projection) -> Result<bool, StoreError> {
+    Ok(!in_force(connection, projection)?.is_empty())
+}
+
 /// The skip that `row` records; none if it records a reset.
 fn skip_of(row: &Row<'_>, projection: Projection) -> Result<Option<Skip>, StoreError> {
     let kind: String = row.get(0).map_err(store_error)?;

@@ -105,13 +105,14 @@ pub async fn select(
             .dead_letters(filter, after, MAX_PAGE_ROWS)
             .await?;
         // Pages are read one after the other: what came behind the first one's moment is not of this selection.
+        let is_over = page.rows.last().is_none_or(|row| row.position > as_of);
         let of_then = page.rows.into_iter().filter(|row| row.position <= as_of);
         letters.extend(of_then.map(|row| Letter {
             job: row.job,
             position: row.position,
         }));
         after = page.next;
-        if after.is_none() || letters.len() >= limit {
+        if is_over || after.is_none() || letters.len() >= limit {
             letters.truncate(limit);
             return Ok(letters);
         }
@@ -216,6 +217,11 @@ impl Moved {
         match answer {
             Ok(Outcome::Applied(_)) => self.applied += 1,
             Ok(Outcome::AlreadyApplied(_) | Outcome::Noted(_)) => self.already_applied += 1,
+            // An earlier run moved it, for a reason in other words.
+            Ok(Outcome::Rejected {
+                rejection: Rejection::CommandIdReused { field: "reason" },
+                ..
+            }) => self.already_applied += 1,
             Ok(Outcome::Rejected { rejection, .. }) => {
                 self.rejections.push((job.clone(), rejection));
             }

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 use recoup::ledger::{ChargeError, LedgerError};
 use recoup::store::StoreError;
-use recoup::store::sqlite::OpenError;
+use recoup::store::sqlite::{BackfillError, BackupError, OpenError};
 use recoup_projections::ProjectionError;
+
+use crate::rebuild::RebuildError;
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,33 @@ fn classify_one(cause: &(dyn std::error::Error + 'static)) -> Option<(Exit, Opti
             ProjectionError::Query(_) => Some((Exit::Failed, Some("rows_unreadable"))),
         };
     }
+    // Errors that only pass another one on have no source to find it by.
+    if let Some(error) = cause.downcast_ref::<RebuildError>() {
+        return match error {
+            RebuildError::Projection(error) => classify_one(error),
+            RebuildError::Store(error) => classify_one(error),
+            RebuildError::Shadow(_) => Some((Exit::Failed, Some("shadow"))),
+            RebuildError::SetBack { .. } => Some((Exit::Failed, Some("set_back"))),
+            RebuildError::Overflow { .. } => Some((Exit::Failed, Some("overflow"))),
+            RebuildError::TooBusy => Some((Exit::Failed, Some("too_busy"))),
+            RebuildError::Cancelled => Some((Exit::Failed, Some("cancelled"))),
+        };
+    }
+    if let Some(error) = cause.downcast_ref::<BackupError>() {
+        return match error {
+            BackupError::Store(error) => classify_one(error),
+            BackupError::Exists { .. } => Some((Exit::Failed, Some("exists"))),
+            BackupError::Io { .. } => Some((Exit::Failed, Some("io"))),
+            BackupError::NotWhole { .. } => Some((Exit::Failed, Some("not_whole"))),
+        };
+    }
+    if let Some(error) = cause.downcast_ref::<BackfillError>() {
+        return match error {
+            BackfillError::Store(error) => classify_one(error),
+            BackfillError::NotEmpty => Some((Exit::Failed, Some("not_empty"))),
+            BackfillError::Other { .. } => Some((Exit::Failed, Some("backfilling"))),
+        };
+    }
     let store = cause.downcast_ref::<StoreError>()?;
     let exit = match store {
         StoreError::Unconfirmed { .. } => Exit::Unknown,
@@ -163,7 +192,10 @@ mod tests {
             stream: recoup::codec::StreamName::from_stored("job-j"),
             cause: "lost".to_owned(),
         };
-        let cases: [(anyhow::Error, u8, Option<&str>); 6] = [
+        let unconfirmed = || StoreError::Unconfirmed {
+            cause: "lost".to_owned(),
+        };
+        let cases: [(anyhow::Error, u8, Option<&str>); 9] = [
             (Usage("no".to_owned()).into(), 2, Some("usage")),
             (differs.into(), 2, Some("zone_differs")),
             (
@@ -177,6 +209,17 @@ mod tests {
                 Some("disk_full"),
             ),
             (unknown.into(), 5, Some("outcome_unknown")),
+            (
+                RebuildError::Store(unconfirmed()).into(),
+                5,
+                Some("outcome_unknown"),
+            ),
+            (
+                BackupError::Store(StoreError::Full).into(),
+                1,
+                Some("disk_full"),
+            ),
+            (BackfillError::NotEmpty.into(), 1, Some("not_empty")),
             (anyhow::anyhow!("anything"), 1, None),
         ];
         for (error, exit, code) in cases {

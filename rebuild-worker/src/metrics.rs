@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use recoup::Timestamp;
 use recoup_projections::Projection;
 
 use crate::up::health::{Measured, lag};
@@ -210,11 +209,6 @@ pub fn rebuild_ran(result: &'static str, rows_different: u64) {
     counter!(REBUILD_ROWS_DIFFERENT).increment(rows_different);
 }
 
-/// Says when a rebuild run last went well.
-pub fn rebuild_succeeded(at: Timestamp) {
-    gauge!(REBUILD_LAST_SUCCESS).set(at.as_micros() as f64 / 1e6);
-}
-
 /// Counts timers that were acted on.
 pub fn due_expired(timer: &'static str, count: u64) {
     counter!(DUE_EXPIRED, "timer" => timer).increment(count);
@@ -241,6 +235,10 @@ pub fn set_measured(measured: &Measured) {
         .first_deadline
         .map_or(0.0, |deadline| measured.at.since(deadline).as_secs_f64());
     gauge!(DUE_OVERDUE).set(overdue);
+    let rebuilt = standing
+        .last_rebuild
+        .map_or(f64::NAN, |at| at.as_micros() as f64 / 1e6);
+    gauge!(REBUILD_LAST_SUCCESS).set(rebuilt);
     for stand in &standing.projections {
         let checkpoint = &stand.checkpoint;
         let set =
@@ -256,7 +254,7 @@ pub fn set_measured(measured: &Measured) {
 
 /// Nothing could be measured: no figure is better than an old one.
 fn forget_standing() {
-    for name in [STORE_HEAD, DEAD_LETTERS, DUE_OVERDUE] {
+    for name in [STORE_HEAD, DEAD_LETTERS, DUE_OVERDUE, REBUILD_LAST_SUCCESS] {
         gauge!(name).set(f64::NAN);
     }
     for projection in Projection::ALL {
@@ -295,7 +293,7 @@ mod tests {
             assert!(before.contains(&format!("{jobs} 3\n")), "{before}");
             set_measured(&Measured {
                 standing: Err("nothing within 2s".to_owned()),
-                at: Timestamp::from_micros(0),
+                at: recoup::Timestamp::from_micros(0),
                 loops: Vec::new(),
             });
             exporter.render()

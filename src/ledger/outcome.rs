@@ -170,7 +170,9 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    pub(super) fn unreadable(stream: &StreamName, error: CodecError) -> Self {
+    /// The error of a stream that holds an event which cannot be read.
+    #[must_use]
+    pub fn unreadable(stream: &StreamName, error: CodecError) -> Self {
         match error {
             CodecError::TooNew { .. } => Self::StreamTooNew {
                 stream: stream.clone(),

@@ -13,7 +13,7 @@ use recoup::codec::{Catalog, Decoded, Event, Stream};
 use recoup::job::{AttemptFailed, DeadLetterCause, JobEvent};
 use recoup::store::sqlite::SqliteStore;
 use recoup::store::{RecordedEvent, StoreError};
-use recoup::{AccountId, Attempt, EventStore, JobId, Kind, Position, Timestamp};
+use recoup::{AccountId, Attempt, EventStore, JobId, Kind, Position, Revision, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::apply::{Changes, Refused};
@@ -85,18 +85,32 @@ pub(crate) async fn fates(
     let jobs: Vec<JobId> = jobs.into_iter().collect();
     let mut fates = HashMap::new();
     for some in jobs.chunks(STREAMS) {
-        let names = some.iter().map(|job| Stream::Job(job.clone()).name());
-        let streams = match store.read_streams(names.collect()).await {
-            Ok(streams) => streams,
-            // A broken stream halts this projection, at its dead letter, and no other one.
-            Err(StoreError::Corrupt { .. }) => continue,
-            Err(error) => return Err(error),
-        };
-        for recorded in streams {
+        for recorded in read_what_can_be(store, some).await? {
             fates.extend(fates_of(catalog, &recorded));
         }
     }
     Ok(fates)
+}
+
+/// The streams of `jobs`, in their order; an empty one for what cannot be read: it halts this projection at its own dead letter, and nowhere else.
+pub(crate) async fn read_what_can_be(
+    store: &SqliteStore,
+    jobs: &[JobId],
+) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
+    let names = jobs.iter().map(|job| Stream::Job(job.clone()).name());
+    let names: Vec<_> = names.collect();
+    match store.read_streams(names.clone()).await {
+        Err(StoreError::Corrupt { .. }) => {}
+        read => return read,
+    }
+    let mut streams = Vec::with_capacity(names.len());
+    for name in names {
+        streams.push(match store.read_stream(&name, Revision::FIRST).await {
+            Err(StoreError::Corrupt { .. }) => Vec::new(),
+            read => read?,
+        });
+    }
+    Ok(streams)
 }
 
 /// Follows a stream up to the first event that cannot be read.

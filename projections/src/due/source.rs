@@ -162,8 +162,11 @@ impl DueSource for Projections {
 fn as_store_error(error: ProjectionError) -> StoreError {
     match error {
         ProjectionError::Store(error) => error,
-        other => StoreError::Unavailable {
+        other if other.is_transient() => StoreError::Unavailable {
             cause: other.to_string(),
+        },
+        other => StoreError::Damaged {
+            why: other.to_string(),
         },
     }
 }

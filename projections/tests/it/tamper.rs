@@ -165,7 +165,7 @@ const ROWS: &[(&str, &[&str])] = &[
     (
         "UPDATE checkpoints SET definition = 'version 0, zone UTC' WHERE projection = 'entries'; DELETE FROM entries",
         &[
-            "checkpoints: entries: projection entries was made as \"version 0, zone UTC\", this build makes \"version 1, zone UTC\": run the build that made it, or rebuild it with this one",
+            "checkpoints: entries: projection entries was made as \"version 0, zone UTC\", this build makes \"version 1, zone UTC\": run the build that made it, or make it anew with this one (project reset entries)",
         ],
     ),
     (

@@ -29,6 +29,9 @@ pub struct RebuildSize {
 /// Accounts that share the keys.
 const ACCOUNTS: u32 = 1_000;
 
+/// Accounts whose rows are spoilt before each repair beside the load.
+const SPOILT_ACCOUNTS: u32 = 20;
+
 /// Runs with and without a repair, in turn.
 const ROUNDS: u32 = 5;
 
@@ -148,16 +151,30 @@ async fn spoil(bench: &Bench, every: u32) -> anyhow::Result<usize> {
     Ok(spoilt.await?)
 }
 
-/// The load, while rows are repaired on and on. What spoils them is not part of it: rows are spoilt before.
+/// Alters the rows of one account: a small write.
+async fn spoil_account(projections: &Projections, number: u32) -> anyhow::Result<()> {
+    let account = account(number)?.to_string();
+    let spoilt = projections.store().write(move |connection| {
+        let sql = "UPDATE daily_usage SET charged = charged + 1 WHERE account = ?1";
+        connection.execute(sql, [account]).map_err(store_error)
+    });
+    let _: usize = spoilt.await.map_err(|error: StoreError| error)?;
+    Ok(())
+}
+
+/// The load, while rows are spoilt, a few at a time, and repaired on and on.
 async fn beside_repairs(bench: &Bench, load: Load) -> anyhow::Result<Measured> {
     let projections = Projections::open(bench.store.clone()).await?;
-    spoil(bench, 2).await?;
     let is_over = Arc::new(AtomicBool::new(false));
     let repairs = {
         let (projections, is_over) = (projections.clone(), Arc::clone(&is_over));
         tokio::spawn(async move {
-            let mut repaired = 0;
+            let (mut repaired, mut round) = (0, 0);
             while !is_over.load(Ordering::Relaxed) {
+                for number in 0..SPOILT_ACCOUNTS {
+                    spoil_account(&projections, (round + number) % ACCOUNTS).await?;
+                }
+                round += SPOILT_ACCOUNTS;
                 repaired += run(&projections, Mode::Repair, Window::default()).await?;
             }
             Ok::<_, anyhow::Error>(repaired)

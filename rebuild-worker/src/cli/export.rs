@@ -81,6 +81,10 @@ async fn to_file(session: &Session, file: &Path) -> anyhow::Result<Summing> {
     partial
         .persist_noclobber(file)
         .with_context(|| format!("{shown} cannot be given its name"))?;
+    // Its name is on the disk, too, once it is said to be there.
+    std::fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(|| format!("{} cannot be synced", folder.display()))?;
     Ok(summed)
 }
 

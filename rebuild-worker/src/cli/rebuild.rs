@@ -24,8 +24,8 @@ use crate::rebuild::{
     Control, Difference, Mode, Origin, Progress, Request, Run, Window, differences, rebuild,
 };
 
-/// How many differences an answer shows; all of them are on record.
-const SHOWN: usize = 1_000;
+/// How many differences an answer shows; all of them are on record, in the table `rebuild_differences`.
+const SHOWN: usize = 10_000;
 
 /// How often a line of progress is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -80,7 +80,12 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let request = args.request()?;
     let session = global.open().await?;
     let projections = Projections::open(session.store.clone()).await?;
-    projections.catch_up().await?;
+    // What is shown is compared as of its checkpoint: a projection that cannot be brought forward is no obstacle.
+    if let Err(error) = projections.catch_up().await {
+        complain(&format!(
+            "warning: projections were not brought forward: {error}"
+        ));
+    }
     let watch = Watch::new();
     let control = Control {
         stop: CancellationToken::new(),
@@ -105,6 +110,12 @@ fn interrupted(stop: CancellationToken) -> anyhow::Result<tokio::task::JoinHandl
             _ = terminate.recv() => {}
         }
         stop.cancel();
+        // Whoever asks again does not want to wait: what was committed is whole.
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        std::process::exit(i32::from(Exit::Failed.code()));
     }))
 }
 
@@ -172,6 +183,7 @@ fn answer(session: &Session, run: &Run, found: &[Difference]) -> Answer {
         "rows_recurring": run.rows_recurring,
         "worst_ratio": run.worst_ratio,
         "differences": shown,
+        "differences_left_off": run.rows_different.saturating_sub(i64::try_from(found.len()).unwrap_or(i64::MAX)).max(0),
         "duration_ms": run.duration_ms,
         "scale": session.scale.get(),
     });

@@ -22,7 +22,7 @@ use recoup::{DueSource, Ledger, Timestamp};
 use recoup_projections::{ProjectionError, Projections};
 use tokio_util::sync::CancellationToken;
 
-pub use sweep::{Sweep, Sweeper};
+pub use sweep::{Heard, Sweep, Sweeper};
 
 /// How many timers are acted on at a time.
 pub const PAGE: usize = 64;
@@ -42,14 +42,14 @@ const LONG_LIST: u64 = 1_000;
 /// The longest pause while the store does not answer.
 pub const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Acts on timers until `stop` is cancelled. `report` hears of every sweep, for gauges.
+/// Acts on timers until `stop` is cancelled. `report` hears of every page, sweep and failure, for gauges.
 ///
 /// Nothing ends it but `stop`: what cannot be done now is tried again, more and more rarely.
 pub async fn run(
     ledger: &Ledger,
     due: &dyn DueSource,
     stop: CancellationToken,
-    report: impl Fn(&Sweep) + Send + Sync,
+    report: impl Fn(Heard<'_>) + Send + Sync,
 ) {
     let mut sweeper = Sweeper::new(PACE);
     let mut appended = ledger.store().appended();
@@ -58,17 +58,22 @@ pub async fn run(
         // Marked as seen before the source is read: what is appended meanwhile wakes the next wait.
         appended.borrow_and_update();
         // An expiry that is on its way when this future is dropped is committed or not, whole; its id finds it again.
-        let swept = stop.run_until_cancelled(sweeper.sweep(ledger, due)).await;
+        let sweeping = sweeper.sweep_heard(ledger, due, &report);
+        let swept = stop.run_until_cancelled(sweeping).await;
         let Some(swept) = swept else { return };
         let is_listening = match swept {
             Ok(sweep) => {
                 pause = wait_for(ledger.now().at, sweep.next_deadline);
-                report(&sweep);
+                report(Heard::Swept(&sweep));
                 sweep.seen <= LONG_LIST
             }
             Err(error) => {
+                // Said once, and again when it is another one or comes back.
+                if pause <= IDLE {
+                    tracing::warn!(%error, "timers wait");
+                }
                 pause = longer(pause);
-                tracing::warn!(%error, pause_ms = pause.as_millis(), "timers wait");
+                report(Heard::Failed(&error));
                 false
             }
         };

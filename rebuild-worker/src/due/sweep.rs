@@ -57,6 +57,17 @@ impl Sweep {
     }
 }
 
+/// What whoever watches the loop hears.
+#[derive(Debug)]
+pub enum Heard<'a> {
+    /// A page was acted on: so many timers, by their names.
+    Page(&'a BTreeMap<&'static str, u64>),
+    /// A sweep is over.
+    Swept(&'a Sweep),
+    /// The source or the store does not answer: it is tried again.
+    Failed(&'a LedgerError),
+}
+
 /// What is known of a row from earlier sweeps.
 #[derive(Debug, Clone, Copy)]
 enum Known {
@@ -101,6 +112,16 @@ impl Sweeper {
         ledger: &Ledger,
         due: &dyn DueSource,
     ) -> Result<Sweep, LedgerError> {
+        self.sweep_heard(ledger, due, &|_| {}).await
+    }
+
+    /// The same; `heard` is told after every page, as a backlog may take its time.
+    pub(super) async fn sweep_heard(
+        &mut self,
+        ledger: &Ledger,
+        due: &dyn DueSource,
+        heard: &(dyn Fn(Heard<'_>) + Send + Sync),
+    ) -> Result<Sweep, LedgerError> {
         let now = ledger.now().at;
         let mut sweep = Sweep::default();
         let mut seen = HashMap::new();
@@ -125,7 +146,14 @@ impl Sweeper {
                 }
             }
             if !fresh.is_empty() {
-                self.send(ledger, fresh, (&mut sweep, &mut seen)).await?;
+                let before = sweep.expired_by.clone();
+                let sent = self.send(ledger, fresh, (&mut sweep, &mut seen)).await;
+                let mut by_timer = sweep.expired_by.clone();
+                for (timer, count) in before {
+                    by_timer.entry(timer).and_modify(|all| *all -= count);
+                }
+                heard(Heard::Page(&by_timer));
+                sent?;
                 if !self.pace.is_zero() {
                     tokio::time::sleep(self.pace).await;
                 }

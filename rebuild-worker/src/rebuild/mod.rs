@@ -140,6 +140,9 @@ pub enum RebuildError {
         /// When.
         day: String,
     },
+    /// The log grows faster than it can be folded. What was repaired stays repaired.
+    #[error("the log grows faster than it is folded: run it again when there is less to do")]
+    TooBusy,
     /// Somebody asked it to stop.
     #[error("cancelled")]
     Cancelled,

@@ -7,14 +7,16 @@
 //! Each key is looked at again under the lock: one that is right by now is left alone. Rows, their record and nothing else are
 //! in the transaction. Bounds: [`KEYS`] keys and [`MAX_LOCKED_EVENTS`] events a transaction.
 
+use std::time::Instant;
+
 use recoup::store::StoreError;
 use recoup::store::sqlite::{copy_account, read_head, store_error};
 use recoup::{Position, Zone};
 use recoup_projections::{Projection, Projections, load_usage, read_checked, write_usage};
 use rusqlite::{Connection, OptionalExtension, params};
-use tokio_util::sync::CancellationToken;
 
 use super::compare::{ACCOUNT_IMAGES, check_not_set_back, image};
+use super::run::{SIGN_EVERY, Watch};
 use super::runs::{Record, add_difference};
 use super::shadow::Shadow;
 use super::{Mode, RebuildError, Relation};
@@ -25,8 +27,8 @@ pub(crate) const KEYS: usize = 128;
 /// How many events may be folded under the lock. If more have come, the shadow goes after them without the lock first.
 const MAX_LOCKED_EVENTS: i64 = 2_000;
 
-/// How often the shadow goes after a projector that is faster before it is let fold under the lock whatever there is.
-const MAX_CHASES: u32 = 16;
+/// How often the shadow goes after a log that grows faster than it folds, for one transaction.
+const MAX_CHASES: u32 = 64;
 
 /// A key that differs, with the images that were compared.
 #[derive(Debug, Clone)]
@@ -51,22 +53,27 @@ pub(crate) async fn settle(
     projections: &Projections,
     mut shadow: Shadow,
     (record, mode, zone): (&Record, Mode, Zone),
-    stop: &CancellationToken,
+    watch: &Watch<'_>,
 ) -> Result<Shadow, RebuildError> {
     let mut after: Option<Differing> = None;
+    let mut told = Instant::now();
     loop {
         let keys = next_keys(&shadow, after.as_ref())?;
         let Some(last) = keys.last() else {
             return Ok(shadow);
         };
         after = Some(last.clone());
-        if stop.is_cancelled() {
+        if watch.control.stop.is_cancelled() {
             return Err(RebuildError::Cancelled);
         }
         shadow = match mode {
             Mode::Verify => write_down(projections, shadow, (record.run, keys)).await?,
             Mode::Repair => repair(projections, shadow, (record.run, zone), keys).await?,
         };
+        if told.elapsed() >= SIGN_EVERY {
+            told = Instant::now();
+            watch.tell("repair", shadow.mark()).await;
+        }
         // Appends that queued behind this transaction come first.
         tokio::task::yield_now().await;
     }
@@ -143,7 +150,7 @@ async fn repair(
     (run, zone): (i64, Zone),
     keys: Vec<Differing>,
 ) -> Result<Shadow, RebuildError> {
-    for chase in 0..=MAX_CHASES {
+    for _ in 0..MAX_CHASES {
         shadow = projections
             .store()
             .snapshot(move |ledger| {
@@ -153,11 +160,13 @@ async fn repair(
                 Ok::<_, RebuildError>(shadow)
             })
             .await?;
-        let (keys, is_last) = (keys.clone(), chase == MAX_CHASES);
+        let keys = keys.clone();
         let turn = projections.store().write(move |ledger| {
             let (usage, accounts) = places(ledger, &shadow, zone)?;
-            let distance = usage.get().saturating_sub(shadow.position().get());
-            if distance > MAX_LOCKED_EVENTS && !is_last {
+            let distance = |to: Position, from: Position| to.get().saturating_sub(from.get());
+            let is_far = distance(usage, shadow.position()) > MAX_LOCKED_EVENTS
+                || distance(accounts, shadow.accounts_position()) > MAX_LOCKED_EVENTS;
+            if is_far {
                 return Ok((shadow, Turn::TooFar));
             }
             shadow.follow(ledger, usage)?;
@@ -174,7 +183,7 @@ async fn repair(
             Turn::TooFar => {}
         }
     }
-    Ok(shadow)
+    Err(RebuildError::TooBusy)
 }
 
 /// Where daily usage and, if they are folded, account figures stand.

@@ -17,7 +17,7 @@ use super::window::{Window, scan_from, scan_until};
 use super::{RebuildError, Request};
 
 /// How often a run gives a sign of life.
-const SIGN_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const SIGN_EVERY: Duration = Duration::from_secs(1);
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,76 +150,105 @@ async fn carry_out(
     let shadow = Shadow::new(reader.clone(), extent, (start.from, start.until))?;
     let shadow = fold(projections, shadow, (record, start), control).await?;
     let events_total = u64::try_from(start.events()).unwrap_or(0);
-    let told = |phase, shadow: &Shadow| {
-        (control.progress)(Progress {
-            phase,
-            events_read: shadow.events_read,
-            events_total,
-        });
-        let sign = Sign {
-            phase,
-            position: shadow.position().get(),
-            events_read: i64::try_from(shadow.events_read).unwrap_or(i64::MAX),
-        };
-        record.sign(sign)
+    let watch = Watch {
+        record,
+        control,
+        events_total,
     };
-    told("compare", &shadow).await?;
+    watch.tell("compare", shadow.mark()).await;
+    let stop = control.stop.clone();
     let (shadow, compared) = projections
         .store()
         .snapshot(move |ledger| {
             let mut shadow = shadow;
-            let compared = compare(ledger, &mut shadow, (&reader, zone))?;
+            let compared = compare(ledger, &mut shadow, (&reader, zone), &stop)?;
             Ok::<_, RebuildError>((shadow, compared))
         })
         .await?;
-    told("repair", &shadow).await?;
-    let settled = settle(
-        projections,
-        shadow,
-        (record, request.mode, zone),
-        &control.stop,
-    )
-    .await?;
+    watch.tell("repair", shadow.mark()).await;
+    let subject = (record, request.mode, zone);
+    let settled = settle(projections, shadow, subject, &watch).await?;
     record.done(compared, settled.events_read).await
 }
 
-/// Folds the log up to the checkpoint as it was when the run began, a page at a time.
+/// Whoever watches a run: a callback, and the run's row.
+pub(crate) struct Watch<'a> {
+    record: &'a Record,
+    pub(crate) control: &'a Control,
+    events_total: u64,
+}
+
+impl Watch<'_> {
+    /// Tells how far the run is. That a sign of life could not be written is no reason to end a run.
+    pub(crate) async fn tell(&self, phase: &'static str, (position, events_read): (Position, u64)) {
+        (self.control.progress)(Progress {
+            phase,
+            events_read,
+            events_total: self.events_total,
+        });
+        let sign = Sign {
+            phase,
+            position: position.get(),
+            events_read: i64::try_from(events_read).unwrap_or(i64::MAX),
+        };
+        if let Err(error) = self.record.sign(sign).await {
+            tracing::warn!(%error, "the progress of a rebuild could not be recorded");
+        }
+    }
+}
+
+/// How far behind its checkpoint the fold may be when the comparison begins: what is left is folded in its snapshot.
+const MAX_BEHIND_EVENTS: i64 = 20_000;
+
+/// How often the fold goes after a checkpoint that has moved on.
+const MAX_ROUNDS: u32 = 64;
+
+/// Folds the log, a page at a time, until it is near the checkpoint.
 async fn fold(
     projections: &Projections,
     mut shadow: Shadow,
     (record, start): (&Record, &Start),
     control: &Control,
 ) -> Result<Shadow, RebuildError> {
-    let mut signed = Instant::now();
-    let target = start.checkpoint;
-    loop {
-        if control.stop.is_cancelled() {
-            return Err(RebuildError::Cancelled);
-        }
-        let (folded, is_more) = projections
-            .store()
-            .snapshot(move |ledger| {
-                let is_more = shadow.step(ledger, target)?;
-                Ok::<_, RebuildError>((shadow, is_more))
-            })
-            .await?;
-        shadow = folded;
-        if !is_more {
-            return Ok(shadow);
-        }
-        (control.progress)(Progress {
-            phase: "fold",
-            events_read: shadow.events_read,
-            events_total: u64::try_from(start.events()).unwrap_or(0),
-        });
-        if signed.elapsed() >= SIGN_EVERY {
-            signed = Instant::now();
-            let sign = Sign {
+    let zone = projections.store().identity().zone;
+    let watch = Watch {
+        record,
+        control,
+        events_total: u64::try_from(start.events()).unwrap_or(0),
+    };
+    let (mut target, mut signed) = (start.checkpoint, Instant::now());
+    for _ in 0..MAX_ROUNDS {
+        let mut is_more = true;
+        while is_more {
+            if control.stop.is_cancelled() {
+                return Err(RebuildError::Cancelled);
+            }
+            (shadow, is_more) = projections
+                .store()
+                .snapshot(move |ledger| {
+                    let is_more = shadow.step(ledger, target)?;
+                    Ok::<_, RebuildError>((shadow, is_more))
+                })
+                .await?;
+            (control.progress)(Progress {
                 phase: "fold",
-                position: shadow.position().get(),
-                events_read: i64::try_from(shadow.events_read).unwrap_or(i64::MAX),
-            };
-            record.sign(sign).await?;
+                events_read: shadow.events_read,
+                events_total: watch.events_total,
+            });
+            if signed.elapsed() >= SIGN_EVERY {
+                signed = Instant::now();
+                watch.tell("fold", shadow.mark()).await;
+            }
         }
+        let checkpoint = projections
+            .store()
+            .snapshot(move |ledger| read_checked(ledger, Projection::DailyUsage, zone))
+            .await?
+            .position;
+        if checkpoint.get().saturating_sub(target.get()) <= MAX_BEHIND_EVENTS {
+            break;
+        }
+        target = checkpoint;
     }
+    Ok(shadow)
 }

@@ -17,6 +17,9 @@ use super::{Mode, Origin, RebuildError, Relation};
 /// How long a run may give no sign of life; it gives one about every second.
 pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(600);
 
+/// How many runs are kept on record, with their differences: more than a year of hours.
+const KEPT_RUNS: i64 = 10_000;
+
 /// A run, as it is on record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
@@ -156,7 +159,12 @@ impl Record {
                 subject.events_total,
             ];
             connection.execute(sql, values).map_err(store_error)?;
-            Ok::<_, StoreError>(connection.last_insert_rowid())
+            let run = connection.last_insert_rowid();
+            for table in ["rebuild_differences", "rebuild_runs"] {
+                let sql = format!("DELETE FROM {table} WHERE run <= ?1");
+                connection.execute(&sql, [run - KEPT_RUNS]).map_err(store_error)?;
+            }
+            Ok::<_, StoreError>(run)
         });
         Ok(Self {
             run: begun.await?,
@@ -185,7 +193,7 @@ impl Record {
     ) -> Result<Run, RebuildError> {
         let (run, now) = (self.run, self.store.now());
         let ended = self.store.write(move |connection| {
-            let sql = "UPDATE rebuild_runs SET state = 'done', phase = 'end', position = ?2, events_read = ?3,
+            let sql = "UPDATE rebuild_runs SET state = 'done', error = NULL, phase = 'end', position = ?2, events_read = ?3,
                 rows_checked = ?4, rows_different = ?5, worst_ratio = ?6, updated_at = ?7, finished_at = ?7,
                 duration_ms = (?7 - started_at) / 1000,
                 rows_recurring = (SELECT count(*) FROM rebuild_differences d WHERE d.run = ?1 AND d.is_recurring = 1)
@@ -244,7 +252,8 @@ fn read(connection: &Connection, run: i64) -> Result<Run, StoreError> {
         .map_err(store_error)
 }
 
-/// Writes down a difference, in the transaction that repairs it where one does.
+/// Writes down a difference: recurring if a repair since the last whole one of this key has repaired it too, that one included. In the transaction that
+/// repairs it, where one does.
 pub(crate) fn add_difference(
     connection: &Connection,
     run: i64,
@@ -254,8 +263,11 @@ pub(crate) fn add_difference(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO rebuild_differences (run, relation, account, day, kind, before, after, is_recurring)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?2 <> 'balance' AND EXISTS (
-            SELECT 1 FROM rebuild_differences d WHERE d.relation = ?2 AND d.account = ?3 AND d.day = ?4 AND d.kind = ?5
-            AND d.run = (SELECT max(r.run) FROM rebuild_runs r WHERE r.run < ?1 AND r.mode = 'repair' AND r.state = 'done')))
+            SELECT 1 FROM rebuild_differences d JOIN rebuild_runs m ON m.run = d.run AND m.mode = 'repair'
+            WHERE d.relation = ?2 AND d.account = ?3 AND d.day = ?4 AND d.kind = ?5 AND d.run < ?1
+            AND d.run >= (SELECT coalesce(max(r.run), 0) FROM rebuild_runs r
+                WHERE r.run < ?1 AND r.mode = 'repair' AND r.state = 'done' AND (r.account IS NULL OR r.account = ?3)
+                AND (r.scope = 'all' OR (?2 = 'daily_usage' AND r.from_day <= ?4 AND r.to_day >= ?4)))))
         ON CONFLICT (run, relation, account, day, kind) DO NOTHING";
     let values = params![run, relation.name(), account, day, kind, before, after];
     let mut statement = connection.prepare_cached(sql).map_err(store_error)?;

@@ -53,27 +53,6 @@ impl Schedule {
         }
     }
 
-    /// Runs what is due until `control` stops it; `ended` is told of every run. An error ends it: whoever supervises it begins anew.
-    pub async fn run(
-        &self,
-        control: &Control,
-        mut ended: impl FnMut(&Run),
-    ) -> Result<(), RebuildError> {
-        while !control.stop.is_cancelled() {
-            match self.tick(control).await {
-                Ok(Some(run)) => ended(&run),
-                Ok(None) => {}
-                Err(RebuildError::Cancelled) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-            tokio::select! {
-                () = control.stop.cancelled() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Runs this hour's rebuild if nobody has; gives the run.
     pub async fn tick(&self, control: &Control) -> Result<Option<Run>, RebuildError> {
         let Some(ticket) = self.take().await? else {

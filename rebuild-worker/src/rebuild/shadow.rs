@@ -112,6 +112,15 @@ impl Shadow {
         self.position
     }
 
+    /// How far it is, and how many events it has read.
+    pub(crate) const fn mark(&self) -> (Position, u64) {
+        (self.position, self.events_read)
+    }
+
+    pub(crate) const fn accounts_position(&self) -> Position {
+        self.accounts_position
+    }
+
     /// Whether it has folded events behind `checkpoint`.
     pub(crate) fn is_ahead_of(&self, checkpoint: Position) -> bool {
         self.position > self.from && self.position > checkpoint

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use recoup::EventStore;
 use recoup_projections::{Progress, Seen};
 
 use super::Handles;
@@ -36,12 +35,18 @@ fn act_on_timers(supervisor: &mut Supervisor, handles: &Handles) {
     supervisor.spawn("due", DUE_SILENCE, move |stop, status| {
         let (ledger, projections) = (ledger.clone(), projections.clone());
         async move {
-            let report = |sweep: &due::Sweep| {
-                status.succeed();
-                for (timer, count) in &sweep.expired_by {
-                    metrics::due_expired(timer, *count);
+            let report = |heard: due::Heard<'_>| match heard {
+                due::Heard::Page(expired) => {
+                    status.beat();
+                    for (timer, count) in expired {
+                        metrics::due_expired(timer, *count);
+                    }
                 }
-                status.detail(format!("{} timers have run out", sweep.seen));
+                due::Heard::Swept(sweep) => {
+                    status.succeed();
+                    status.detail(format!("{} timers have run out", sweep.seen));
+                }
+                due::Heard::Failed(error) => status.trouble(error),
             };
             due::run(&ledger, &projections, stop, report).await;
             Ok(())
@@ -54,7 +59,6 @@ fn rebuild_hourly(supervisor: &mut Supervisor, handles: &Handles) {
     let handles = handles.clone();
     supervisor.spawn("rebuild", REBUILD_SILENCE, move |stop, status| {
         let schedule = Schedule::new(handles.projections.clone());
-        let store = handles.store.clone();
         async move {
             let beating = status.clone();
             let control = Control {
@@ -65,7 +69,6 @@ fn rebuild_hourly(supervisor: &mut Supervisor, handles: &Handles) {
                 match schedule.tick(&control).await {
                     Ok(Some(run)) => {
                         metrics::rebuild_ran(result(&run), run.rows_different.unsigned_abs());
-                        metrics::rebuild_succeeded(store.now());
                         status.detail(told(&run));
                     }
                     Ok(None) => {}

@@ -68,9 +68,10 @@ impl From<RebuildError> for Failure {
         match error {
             RebuildError::Projection(error) => error.into(),
             RebuildError::Store(error) => error.into(),
+            RebuildError::Overflow { .. } => Self::Lasting(error.into()),
             RebuildError::Shadow(_)
             | RebuildError::SetBack { .. }
-            | RebuildError::Overflow { .. }
+            | RebuildError::TooBusy
             | RebuildError::Cancelled => Self::Passing(error.into()),
         }
     }

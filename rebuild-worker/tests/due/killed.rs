@@ -64,8 +64,10 @@ async fn killed_services_leave_nobody_paying_and_a_late_success_reclaims_once() 
         get_as_far(&world, far, kind).await;
         let early = world.pass(timer - Duration::from_micros(1)).await;
         let due = world.state("j").await;
-        let is_early = early.expired == 0 || far == "failed";
-        assert!(is_early, "{case}: acted on before its time, {due}");
+        if far != "failed" {
+            // A failed attempt's retry has a timer of its own, which runs out on the way there.
+            assert_eq!(early.expired, 0, "{case}: acted on before its time, {due}");
+        }
         world.pass(Duration::from_micros(1)).await;
         assert_eq!(world.state("j").await, state, "{case}");
         assert_eq!(world.figures().await, (OPENING, held), "{case}");

@@ -183,7 +183,10 @@ async fn the_loop_runs_until_it_is_stopped_and_tells_what_it_did() {
         stop.clone(),
     );
     let running = tokio::spawn(async move {
-        let report = |sweep: &due::Sweep| {
+        let report = |heard: due::Heard<'_>| {
+            let due::Heard::Swept(sweep) = heard else {
+                return;
+            };
             let _ = told.send(sweep.clone());
         };
         due::run(&ledger, &projections, stopping, report).await;
@@ -237,7 +240,12 @@ async fn a_source_that_does_not_answer_is_asked_again_and_keeps_nobody_from_stop
     let away = Away(Mutex::new(0));
     let ledger = recoup::Ledger::in_memory();
     let stop = CancellationToken::new();
-    let running = due::run(&ledger, &away, stop.clone(), |_| panic!("it saw nothing"));
+    let running = due::run(&ledger, &away, stop.clone(), |heard| {
+        assert!(
+            matches!(heard, due::Heard::Failed(_)),
+            "it saw nothing: {heard:?}"
+        );
+    });
     let stopping = async {
         while *away.0.lock().unwrap() == 0 {
             tokio::task::yield_now().await;

@@ -11,6 +11,8 @@ mod driver;
 mod due;
 mod killed;
 mod log;
+mod moved;
+mod rebuilt;
 mod reopened;
 mod shared;
 mod stopped;

@@ -281,3 +281,85 @@ async fn a_rebuild_leaves_out_what_was_skipped() {
 fn reason() -> recoup::Reason {
     recoup::Reason::new("it is being looked at").unwrap()
 }
+
+/// What entries cannot get past is the trouble of entries: usage is compared and repaired all the same, and no balance is called wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_with_entries_is_no_trouble_for_usage() {
+    let world = World::new().await;
+    world.days(1).await;
+    world.catch_up().await;
+    let head = recoup::EventStore::head(&world.store).await.unwrap().get();
+    // A row stands where the next entry has to be: entries halt there, and daily usage goes on.
+    world.sql(&format!(
+        "INSERT INTO entries VALUES ({}, 'nobody', 'grant', 0, 0, NULL, NULL, NULL, NULL, 0, NULL)",
+        head + 1
+    ));
+    world.usage("acct-0", "video", 40).await;
+    world.catch_up().await;
+    assert_eq!(
+        world
+            .rebuild(Mode::Verify, Window::default())
+            .await
+            .rows_different,
+        0
+    );
+    world.sql("UPDATE daily_usage SET jobs = jobs + 1 WHERE account = 'acct-1' AND kind = 'text'");
+    assert_eq!(
+        world
+            .rebuild(Mode::Repair, Window::default())
+            .await
+            .rows_different,
+        1
+    );
+    // The row is taken away and the entry skipped: the statement lacks it by decision, and that is no new drift in every hour.
+    let skipped = world
+        .projections
+        .skip(
+            Projection::Entries,
+            recoup::Position::new(head + 1),
+            (reason(), "ops".to_owned()),
+        )
+        .await
+        .unwrap();
+    assert!(matches!(skipped, SkipOutcome::Skipped(_)));
+    world.catch_up().await;
+    assert_eq!(
+        world
+            .rebuild(Mode::Repair, Window::default())
+            .await
+            .rows_different,
+        0
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_of_another_account_between_them_hides_no_recurrence() {
+    let world = World::new().await;
+    world.days(2).await;
+    world.catch_up().await;
+    let spoil = "UPDATE daily_usage SET charged = charged + 1 WHERE account = 'acct-0' AND kind = 'video' AND day = '2026-11-30'";
+    world.sql(spoil);
+    assert_eq!(
+        world
+            .rebuild(Mode::Repair, Window::default())
+            .await
+            .rows_recurring,
+        0
+    );
+    let mut of_another = request(Mode::Repair, Window::default());
+    of_another.account = Some(AccountId::new("acct-1").unwrap());
+    let before = recoup::Day::parse("2026-11-29").unwrap();
+    let of_another_day = request(Mode::Repair, Window::days(before, before).unwrap());
+    for request in [of_another, of_another_day] {
+        let run = rebuild(&world.projections, &request, &Control::default()).await;
+        assert_eq!(run.unwrap().rows_different, 0);
+    }
+    world.sql(spoil);
+    assert_eq!(
+        world
+            .rebuild(Mode::Repair, Window::default())
+            .await
+            .rows_recurring,
+        1
+    );
+}

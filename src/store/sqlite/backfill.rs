@@ -4,8 +4,7 @@
 //! [`StoreError::Backfilling`], in the transaction of its append. The instants come from the injected clock, which the importer sets; a second
 //! process at the same file, whose clock is behind what the first has posted, is refused rather than posted later than it says.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -74,13 +73,24 @@ fn read(connection: &Connection) -> Result<Backfill, StoreError> {
     })
 }
 
-/// Whether this process is at a backfill.
+/// The right to end jobs whose time has not come: given when the lines of a backfill are done, and to nobody else.
+#[derive(Debug)]
+pub struct Closing(());
+
+/// Which file's backfill this process is at.
 #[derive(Debug, Clone, Default)]
-pub(super) struct IsBackfill(Arc<AtomicBool>);
+pub(super) struct IsBackfill(Arc<Mutex<Option<String>>>);
 
 impl IsBackfill {
-    fn set(&self, is: bool) {
-        self.0.store(is, Ordering::Release);
+    fn set(&self, sha256: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sha256;
+    }
+
+    fn get(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// An error if this process must not append now. The caller holds the write transaction.
@@ -89,21 +99,24 @@ impl IsBackfill {
         connection: &Connection,
         (clock, tail): (&dyn Clock, Option<Timestamp>),
     ) -> Result<(), StoreError> {
-        let is_ours = self.0.load(Ordering::Acquire);
-        let refused = |cause: &str| {
-            let cause = cause.to_owned();
-            Err(StoreError::Unavailable { cause })
+        let ours = self.get();
+        let found = read(connection)?;
+        let cause = match (found, ours) {
+            (Backfill::None | Backfill::Closed { .. }, None) => return Ok(()),
+            (Backfill::Open { sha256 }, ours) if ours.as_ref() != Some(&sha256) => {
+                return Err(StoreError::Backfilling { sha256 });
+            }
+            (Backfill::Open { .. }, _) if tail.is_none_or(|tail| clock.now() >= tail) => {
+                return Ok(());
+            }
+            (Backfill::Open { .. }, _) => "another process is farther in this backfill",
+            (Backfill::None | Backfill::Closed { .. }, Some(_)) => {
+                "another process has closed this backfill"
+            }
         };
-        match read(connection)? {
-            Backfill::Open { sha256 } if !is_ours => Err(StoreError::Backfilling { sha256 }),
-            Backfill::Open { .. } if tail.is_some_and(|tail| clock.now() < tail) => {
-                refused("another process is farther in this backfill")
-            }
-            Backfill::None | Backfill::Closed { .. } if is_ours => {
-                refused("another process has closed this backfill")
-            }
-            Backfill::None | Backfill::Open { .. } | Backfill::Closed { .. } => Ok(()),
-        }
+        // Given again it goes on: it is as if this process had lost its turn.
+        let cause = cause.to_owned();
+        Err(StoreError::Unavailable { cause })
     }
 }
 
@@ -115,6 +128,7 @@ impl SqliteStore {
 
     /// Begins the backfill of a file, or goes on with it. From here on this store's appends are part of it, unless it is closed.
     pub async fn begin_backfill(&self, sha256: String) -> Result<Begun, BackfillError> {
+        let ours = sha256.clone();
         let begun = self
             .write(move |connection| match read(connection)? {
                 Backfill::None => {
@@ -146,27 +160,39 @@ impl SqliteStore {
             })
             .await?;
         let is_ours = begun != Begun::Closed;
-        self.shared.writer.is_backfill().set(is_ours);
+        self.shared
+            .writer
+            .is_backfill()
+            .set(is_ours.then_some(ours));
         Ok(begun)
     }
 
-    /// The lines of the backfill are done: what is left is to end what is open.
-    pub async fn begin_closing(&self) -> Result<(), StoreError> {
-        self.set_state("closing").await
+    /// The lines of this store's backfill are done: what is left is to end what is open.
+    pub async fn begin_closing(&self) -> Result<Closing, StoreError> {
+        self.set_state("closing").await?;
+        Ok(Closing(()))
     }
 
     /// Ends the backfill: the ledger is as any other.
-    pub async fn close_backfill(&self) -> Result<(), StoreError> {
+    pub async fn close_backfill(&self, _closing: Closing) -> Result<(), StoreError> {
         self.set_state("closed").await?;
-        self.shared.writer.is_backfill().set(false);
+        self.shared.writer.is_backfill().set(None);
         Ok(())
     }
 
+    /// Moves on this store's own backfill, unless another process has ended it: a closed one is never opened again.
     async fn set_state(&self, state: &'static str) -> Result<(), StoreError> {
+        let ours = self.shared.writer.is_backfill().get();
         self.write(move |connection| {
-            let sql = "UPDATE backfill SET state = ?1";
-            connection.execute(sql, [state]).map_err(store_error)?;
-            Ok::<_, StoreError>(())
+            let sql = "UPDATE backfill SET state = ?1 WHERE sha256 = ?2 AND state <> 'closed'";
+            let moved = connection
+                .execute(sql, params![state, ours])
+                .map_err(store_error)?;
+            if moved == 0 {
+                let cause = "another process has closed this backfill".to_owned();
+                return Err(StoreError::Unavailable { cause });
+            }
+            Ok(())
         })
         .await
     }

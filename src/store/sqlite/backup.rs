@@ -89,13 +89,16 @@ fn copy(source: &Connection, file: &Path, ledger: Uuid) -> Result<Copied, Backup
         .map_err(io)?
         .len();
     // A link, unlike a renaming, never takes a file's place.
-    match fs::hard_link(&partial.path, file) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            return Err(exists(file));
-        }
-        Err(_) => fs::rename(&partial.path, file).map_err(io)?,
-        Ok(()) => {}
-    }
+    fs::hard_link(&partial.path, file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => exists(file),
+        std::io::ErrorKind::Unsupported | std::io::ErrorKind::PermissionDenied => BackupError::Io {
+            path: file.display().to_string(),
+            why: format!(
+                "this file system has no hard links, with which a copy gets its name: {error}"
+            ),
+        },
+        _ => io(error),
+    })?;
     let folder = file
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())

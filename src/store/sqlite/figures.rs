@@ -394,3 +394,36 @@ fn read_months(
     }
     Ok(months)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fold apart has the columns of the ledger's own tables.
+    #[test]
+    fn tables_for_a_fold_apart_are_those_of_the_ledger() {
+        let columns = |sql: &str| {
+            let connection = Connection::open_in_memory().unwrap();
+            connection.execute_batch(sql).unwrap();
+            let of = |table: &str| {
+                let sql =
+                    format!("SELECT name, type, \"notnull\", pk FROM pragma_table_info('{table}')");
+                let mut statement = connection.prepare(&sql).unwrap();
+                let rows = statement.query_map([], |row| {
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        row.get::<_, String>(1)?,
+                        row.get::<_, bool>(2)?,
+                        row.get::<_, i64>(3)?,
+                    ))
+                });
+                rows.unwrap().map(Result::unwrap).collect::<Vec<_>>()
+            };
+            (of("account_state"), of("account_month"))
+        };
+        assert_eq!(
+            columns(ACCOUNT_TABLES),
+            columns(include_str!("migrations/0001_log.sql"))
+        );
+    }
+}

@@ -5,7 +5,7 @@
 //! together, become one row again; account figures are folded by the arithmetic of appends. An event that cannot be read is refused: what it
 //! moved could not be folded.
 //!
-//! Bound: [`FOLDED`] events in memory.
+//! Bound: [`FOLDED`] and [`MAX_ROW_EVENTS`] events in memory.
 
 use rusqlite::Connection;
 
@@ -19,11 +19,14 @@ use crate::store::{Position, RecordedEvent, Revision, StoreError};
 /// How many events' figures are folded together.
 const FOLDED: usize = 2_000;
 
+/// How many events one row takes at the most; an append has fewer.
+const MAX_ROW_EVENTS: usize = 64;
+
 /// Why a log was not taken over. Nothing of it is in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The ledger has events.
-    #[error("the ledger has events already: a log is taken into an empty one")]
+    #[error("the ledger has events, or a backfill, already: a log is taken into an empty one")]
     NotEmpty,
     /// An event does not follow from those before it, or is not what it says.
     #[error("{0}")]
@@ -46,7 +49,9 @@ pub struct LogImport<'a> {
 impl<'a> LogImport<'a> {
     /// Begins, if the ledger is empty.
     pub fn begin(connection: &'a Connection) -> Result<Self, ImportError> {
-        let used = "SELECT EXISTS (SELECT 1 FROM appends) OR EXISTS (SELECT 1 FROM account_state)";
+        // The past of a ledger comes from one place: not from a log where a file of commands has begun.
+        let used = "SELECT EXISTS (SELECT 1 FROM appends) OR EXISTS (SELECT 1 FROM account_state)
+            OR EXISTS (SELECT 1 FROM backfill)";
         let is_used: bool = connection
             .query_row(used, [], |row| row.get(0))
             .map_err(store_error)?;
@@ -120,7 +125,8 @@ impl<'a> LogImport<'a> {
     /// Whether an event is of the append before it.
     fn continues(&self, recorded: &RecordedEvent) -> bool {
         self.append.last().is_some_and(|last| {
-            last.stream == recorded.stream
+            self.append.len() < MAX_ROW_EVENTS
+                && last.stream == recorded.stream
                 && last.metadata == recorded.metadata
                 && last.posted_at == recorded.posted_at
                 && last.revision.plus(1) == recorded.revision

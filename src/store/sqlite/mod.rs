@@ -45,7 +45,7 @@ use crate::codec::StreamName;
 use crate::credits::Scale;
 use crate::ids::AccountId;
 
-pub use backfill::{Backfill, BackfillError, Begun};
+pub use backfill::{Backfill, BackfillError, Begun, Closing};
 pub use backup::{BackupError, Copied};
 pub use error::{OpenError, store_error};
 pub use figures::{ACCOUNT_TABLES, copy_account, fold_accounts, read_account, read_accounts};

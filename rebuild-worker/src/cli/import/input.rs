@@ -87,16 +87,21 @@ impl Input {
         Ok(line.strip_prefix(MARK).map_or(line.clone(), <[u8]>::to_vec))
     }
 
+    /// Another way through the file, before the one that counts.
+    pub(super) fn again(&self) -> io::Result<Lines> {
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Lines::of(file, &self.seen))
+    }
+
+    /// Goes back to the beginning, where another way through the file has left it somewhere else.
+    pub(super) fn rewind(&mut self) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(0)).map(drop)
+    }
+
     /// Begins the second way.
     pub(super) fn into_lines(self) -> Lines {
-        Lines {
-            reader: BufReader::with_capacity(1 << 16, self.file.take(self.seen.bytes)),
-            expected: self.seen.digest,
-            digest: Sha256::new(),
-            number: 0,
-            bytes: 0,
-            line: Vec::new(),
-        }
+        Lines::of(self.file, &self.seen)
     }
 }
 
@@ -144,6 +149,17 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    fn of(file: File, seen: &Seen) -> Self {
+        Self {
+            reader: BufReader::with_capacity(1 << 16, file.take(seen.bytes)),
+            expected: seen.digest,
+            digest: Sha256::new(),
+            number: 0,
+            bytes: 0,
+            line: Vec::new(),
+        }
+    }
+
     pub(super) const fn bytes_read(&self) -> u64 {
         self.bytes
     }

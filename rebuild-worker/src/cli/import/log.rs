@@ -18,9 +18,20 @@ use crate::log_form::{Head, Line, Summing};
 
 /// What stopped it.
 enum Stop {
+    Wrong(Wrong),
+    Store(StoreError),
+}
+
+/// What is wrong with the file or the ledger.
+enum Wrong {
     Line { number: u64, cause: String },
     NotEmpty,
-    Store(StoreError),
+}
+
+impl From<Wrong> for Stop {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
+    }
 }
 
 impl From<StoreError> for Stop {
@@ -38,7 +49,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Answer> {
     let (head, zone, scale) = match Head::parse(first) {
         Ok(head) => head,
-        Err(cause) => return Ok(answer(&Err(Stop::Line { number: 1, cause }), None)),
+        Err(cause) => return Ok(answer(&Err(Wrong::Line { number: 1, cause }), None)),
     };
     let session = global.open_as(zone, scale).await?;
     let lines = input.into_lines();
@@ -53,21 +64,18 @@ pub(super) async fn run(
         })
         .await;
     bar.finish_and_clear();
-    match taken {
-        Err(Stop::Store(error)) => Err(error.into()),
-        taken => {
-            if let Err(Stop::NotEmpty) = taken {
-                complain("the ledger has events already: a log is taken into an empty one");
-            }
-            Ok(answer(&taken, head.head))
-        }
-    }
+    let taken = match taken {
+        Ok(events) => Ok(events),
+        Err(Stop::Wrong(wrong)) => Err(wrong),
+        Err(Stop::Store(error)) => return Err(error.into()),
+    };
+    Ok(answer(&taken, head.head))
 }
 
 fn stop(number: u64, error: ImportError) -> Stop {
     match error {
-        ImportError::NotEmpty => Stop::NotEmpty,
-        ImportError::Event(cause) => Stop::Line { number, cause },
+        ImportError::NotEmpty => Wrong::NotEmpty.into(),
+        ImportError::Event(cause) => Wrong::Line { number, cause }.into(),
         ImportError::Store(error) => Stop::Store(error),
     }
 }
@@ -85,10 +93,10 @@ fn take(
         let (at, text) = match lines.next() {
             Ok(Some(line)) => line,
             Ok(None) => break,
-            Err(Unreadable { number, cause }) => return Err(Stop::Line { number, cause }),
+            Err(Unreadable { number, cause }) => return Err(Wrong::Line { number, cause }.into()),
         };
         number = at;
-        let wrong = |cause: String| Stop::Line { number: at, cause };
+        let wrong = |cause: String| Stop::from(Wrong::Line { number: at, cause });
         if end.is_some() {
             return Err(wrong("a line behind the end of the log".to_owned()));
         }
@@ -119,34 +127,30 @@ fn take(
     }
     if end.is_none() {
         let cause = "the log has no end line: the file was cut short".to_owned();
-        return Err(Stop::Line {
-            number: number + 1,
-            cause,
-        });
+        let number = number + 1;
+        return Err(Wrong::Line { number, cause }.into());
     }
     Ok((summing.events, number))
 }
 
-fn answer(taken: &Result<u64, Stop>, head: Option<i64>) -> Answer {
+fn answer(taken: &Result<u64, Wrong>, head: Option<i64>) -> Answer {
     let (events, error, exit) = match taken {
         Ok(events) => (*events, Value::Null, Exit::Done),
-        Err(Stop::Line { number, cause }) => {
+        Err(Wrong::Line { number, cause }) => {
             complain(&format!(
                 "line {number}: {cause}; nothing of the log was taken"
             ));
             (0, json!({ "line": number, "cause": cause }), Exit::Failed)
         }
-        Err(Stop::NotEmpty) => {
-            let cause = "the ledger has events already: a log is taken into an empty one";
+        Err(Wrong::NotEmpty) => {
+            let cause =
+                "the ledger has events, or a backfill, already: a log is taken into an empty one";
+            complain(cause);
             (
                 0,
                 json!({ "line": 1, "cause": cause, "code": "not_empty" }),
                 Exit::Failed,
             )
-        }
-        Err(Stop::Store(error)) => {
-            let cause = error.to_string();
-            (0, json!({ "line": 1, "cause": cause }), Exit::Failed)
         }
     };
     let document = json!({

@@ -135,7 +135,7 @@ struct Import<'a> {
     backfill: Option<(ManualClock, Timestamp)>,
     /// The last line's instant.
     last_at: Timestamp,
-    /// Lines that an earlier run carried out.
+    /// Lines that came to nothing in an earlier run.
     passed_over: u64,
 }
 
@@ -197,16 +197,20 @@ impl<'a> Import<'a> {
     /// Carries out a window: lines of one instant go together.
     async fn carry_out_instants(&mut self, window: Vec<Line>) -> Result<(), Stop> {
         let mut rest = window.into_iter().peekable();
+        let mut passed_over = Vec::new();
         while let Some(at) = rest.peek().map(|line| line.at) {
+            let is_new = self.turn_clock(at);
             let mut together = Vec::new();
             while let Some(line) = rest.next_if(|line| line.at == at) {
-                if self.turn_clock(line.at) {
-                    together.push(line);
-                }
+                together.push(line);
             }
-            self.carry_out_window(together).await?;
+            if is_new {
+                self.carry_out_window(together).await?;
+            } else {
+                passed_over.append(&mut together);
+            }
         }
-        Ok(())
+        self.tell_passed_over(passed_over).await
     }
 
     async fn carry_out_window(&mut self, window: Vec<Line>) -> Result<(), Stop> {

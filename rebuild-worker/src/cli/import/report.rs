@@ -1,6 +1,9 @@
 //! What an import came to: counts, rejections by line, and what stopped it.
 
+use recoup::codec::{CodecError, Decoded, Event, decode};
+use recoup::job::JobEvent;
 use recoup::ledger::LedgerError;
+use recoup::store::RecordedEvent;
 use recoup::{Outcome, Rejection, Scale};
 use serde_json::{Value, json};
 
@@ -18,6 +21,16 @@ pub(super) enum Told {
     AlreadyApplied,
     Noted,
     Rejected(Rejection),
+}
+
+impl Told {
+    /// What a command comes to again whose first event is on record.
+    pub(super) fn of_repeat(first: &RecordedEvent) -> Result<Self, CodecError> {
+        Ok(match decode(first)? {
+            Decoded::Event(Event::Job(JobEvent::Contradicted(_))) => Self::Noted,
+            Decoded::Event(_) | Decoded::Retired => Self::AlreadyApplied,
+        })
+    }
 }
 
 impl From<Outcome> for Told {

@@ -35,6 +35,7 @@ fn measured(stand: Stand) -> Measured {
             projections: vec![stand],
             dead_letters_open: 0,
             first_deadline: None,
+            last_rebuild: None,
         }),
         at: NOW,
         loops: vec![status.view()],
