@@ -149,15 +149,16 @@ struct EventLine {
 
 /// An event as a line, without its line feed.
 pub fn event_line(event: &RecordedEvent) -> Result<Vec<u8>, serde_json::Error> {
-    let metadata = String::from_utf8_lossy(&event.metadata).into_owned();
+    // The stores keep a text; anything else is not passed on as one that it never was.
+    let metadata = std::str::from_utf8(&event.metadata).map_err(serde::ser::Error::custom)?;
     // What is no JSON, or would break the line, is kept as a text.
-    let metadata = match RawValue::from_string(metadata.clone()) {
+    let metadata = match RawValue::from_string(metadata.to_owned()) {
         Ok(raw)
             if raw.get() == metadata && !metadata.starts_with('"') && !metadata.contains('\n') =>
         {
             raw
         }
-        Ok(_) | Err(_) => to_raw_value(&metadata)?,
+        Ok(_) | Err(_) => to_raw_value(metadata)?,
     };
     serde_json::to_vec(&EventLine {
         position: event.position.get(),

@@ -445,6 +445,37 @@ fn a_backfill_closes_what_is_open_and_only_its_file_is_taken_before() {
     sandbox.audited();
 }
 
+/// Interleaving: a run begins to close, and is killed before it has ended a job. The last line is later than every stored event, as it came to
+/// nothing; jobs end then, and not at the last stored instant.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backfill_that_was_killed_as_it_began_to_close_ends_at_its_last_line() {
+    let sandbox = Sandbox::new();
+    let late = r#"{"op":"charge","job":"big","account":"a","cost":4000,"kind":"k","at":"2026-11-05T00:00:00Z"}"#;
+    sandbox.write("past.jsonl", format!("{PAST}{late}\n"));
+    let begun = sandbox
+        .line("import past.jsonl --backfill")
+        .ended(3)
+        .document();
+    let store = SqliteStore::open(Options::at(sandbox.ledger())).await;
+    let store = store.expect("it opens");
+    let digest = begun["sha256"].as_str().expect("a digest").to_owned();
+    let open = store.begin_backfill(digest).await;
+    assert_eq!(open.ok(), Some(recoup::store::sqlite::Begun::Open));
+    assert!(store.begin_closing().await.is_ok());
+    let closed = sandbox
+        .line("import past.jsonl --backfill")
+        .ended(0)
+        .document();
+    assert_eq!(closed["backfill"]["state"], "closed");
+    for job in ["j2", "j3"] {
+        let show = sandbox.line(&format!("job show {job}")).document();
+        let last = show["events"].as_array().expect("events").last();
+        let posted_at = last.expect("an event")["posted_at"].as_str();
+        assert_eq!(posted_at, Some("2026-11-05T00:00:00.000000Z"));
+    }
+    sandbox.audited();
+}
+
 #[test]
 fn lines_of_a_backfill_say_when_and_in_order() {
     let grant = |name: &str, at: &str| {
