@@ -8,8 +8,8 @@
 //! a whole has no single events; it is skipped as one.
 //!
 //! A reset empties the table and puts the checkpoint at the start of the log with this build's definition. That is also the way out
-//! for rows of another definition or of another log. It is one transaction, which takes as long as the table has rows (a million in a few
-//! seconds): appends wait for it, at most as long as a writer waits for anybody, and are told `Unavailable` after that.
+//! for rows of another definition or of another log. It is one transaction, which grows with the table: appends wait for
+//! it, at most as long as a writer waits for anybody, and are told `Unavailable` after that.
 
 use recoup::store::sqlite::{read_span, store_error};
 use recoup::store::{EventId, StoreError};
