@@ -13,6 +13,8 @@ pub enum Value<'v> {
     Text(Option<Cow<'v, str>>),
     /// Bytes.
     Bytes(Option<Cow<'v, [u8]>>),
+    /// A float of 64 bits: for ratios that people are shown, never for an amount.
+    Real(Option<f64>),
 }
 
 impl From<i64> for Value<'_> {
@@ -75,6 +77,18 @@ impl<'v> From<&'v [u8]> for Value<'v> {
     }
 }
 
+impl From<f64> for Value<'_> {
+    fn from(number: f64) -> Self {
+        Self::Real(Some(number))
+    }
+}
+
+impl From<Option<f64>> for Value<'_> {
+    fn from(number: Option<f64>) -> Self {
+        Self::Real(number)
+    }
+}
+
 #[cfg(feature = "sqlite")]
 impl rusqlite::ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
@@ -83,7 +97,10 @@ impl rusqlite::ToSql for Value<'_> {
             Self::Integer(Some(number)) => ValueRef::Integer(*number),
             Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
             Self::Bytes(Some(bytes)) => ValueRef::Blob(bytes),
-            Self::Integer(None) | Self::Text(None) | Self::Bytes(None) => ValueRef::Null,
+            Self::Real(Some(number)) => ValueRef::Real(*number),
+            Self::Integer(None) | Self::Text(None) | Self::Bytes(None) | Self::Real(None) => {
+                ValueRef::Null
+            }
         }))
     }
 }
@@ -143,7 +160,7 @@ macro_rules! plain {
     };
 }
 
-plain!(i64, String, Vec<u8>);
+plain!(i64, f64, String, Vec<u8>);
 
 impl<T: Column> Column for Option<T> {
     fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
