@@ -117,6 +117,9 @@ impl<'c> Transaction<'c> {
     ///
     /// The statement is an `INSERT` with one tuple of values, `VALUES (?1, ?2, …)`, in the order of their numbers; no two rows touch the same key.
     pub fn execute_many(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<(), StoreError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
         match &self.connection {
             #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
@@ -186,6 +189,19 @@ impl<'c> Transaction<'c> {
                     .collect()
             }
         }
+    }
+
+    /// Whether the ledger has a table of that name: it has a component's only once they were made.
+    pub fn has_table(&self, name: &str) -> Result<bool, StoreError> {
+        let sql = match self.dialect() {
+            Dialect::Sqlite => "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1",
+            Dialect::Postgres => {
+                "SELECT 1 FROM pg_catalog.pg_tables
+                WHERE schemaname = current_schema() AND tablename = ?1"
+            }
+        };
+        let found = self.row(sql, values![name], |_| Ok(()))?;
+        Ok(found.is_some())
     }
 
     /// Keeps appends out until this transaction ends, so that the log's head and the account figures stay what they are. For a writing transaction.

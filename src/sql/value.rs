@@ -162,6 +162,15 @@ macro_rules! plain {
 
 plain!(i64, f64, String, Vec<u8>);
 
+impl Column for u32 {
+    fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
+        let number: i64 = row.get(index)?;
+        u32::try_from(number).map_err(|_| StoreError::Damaged {
+            why: format!("Integer {number} out of range at index {index}"),
+        })
+    }
+}
+
 impl<T: Column> Column for Option<T> {
     fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
         let is_absent = match row.0 {
