@@ -37,7 +37,7 @@ pub(super) fn check(tx: &Transaction<'_>, report: &mut Report) -> Result<(), Sto
 /// What a PostgreSQL schema must have: what our migrations made, and no index that is not kept up to date, whosever it is.
 fn check_relations(tx: &Transaction<'_>, report: &mut Report) -> Result<(), StoreError> {
     // Before projections were first opened there are none of ours.
-    let sql = "SELECT max(number) FROM migrations WHERE component = ?1";
+    let sql = "SELECT CAST(max(number) AS BIGINT) FROM migrations WHERE component = ?1";
     let made = match tx.has_table("migrations")? {
         true => tx.row(sql, values![COMPONENT], |row| row.get::<Option<i64>>(0))?,
         false => None,
