@@ -40,6 +40,8 @@ pub mod job;
 pub mod ledger;
 pub mod price;
 pub mod retry;
+#[cfg(feature = "sqlite")]
+pub mod sql;
 pub mod store;
 
 pub use account::{AccountState, Adjust, Floor, Grant, Limit, Limits};

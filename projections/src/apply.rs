@@ -5,11 +5,14 @@
 //! another runner has been here, nothing is loaded and nothing is written. An event that cannot be applied halts the
 //! projection before it: what comes before it is kept, the reason is stored, and the next run tries it again.
 //!
+//! SQLite answers on this thread, and rows are loaded one by one, as events call for them. Where each answer is a round trip, all
+//! rows that a batch touches are loaded before its first event ([`Loading`]).
+//!
 //! The caller holds the write transaction and commits it; an error rolls all of it back.
 
+use recoup::sql::{Database, Transaction};
 use recoup::store::{EventId, StoreError};
 use recoup::{Position, Zone};
-use rusqlite::Connection;
 
 use crate::batch::{Batch, BatchEvent, Body};
 use crate::catalog::Projection;
@@ -17,12 +20,33 @@ use crate::checkpoint::{self, Halt, Step};
 use crate::error::{ProjectionError, damaged};
 
 /// A projection's changes by one batch: folded event by event, written once.
-pub(crate) trait Changes {
+pub(crate) trait Changes<'a> {
+    /// Loads what `events` will ask for, in few statements. Without it they find the same, one by one.
+    fn prefetch(&mut self, events: &'a [BatchEvent]) -> Result<(), StoreError>;
+
     /// Folds one event. On [`Refused::Impossible`] the event has changed nothing.
-    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused>;
+    fn apply(&mut self, event: &'a BatchEvent) -> Result<(), Refused>;
 
     /// Writes what is not written yet.
     fn write(self: Box<Self>) -> Result<(), StoreError>;
+}
+
+/// When a batch's rows are loaded. The rows that it leaves are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loading {
+    /// Each with the first event that touches it.
+    OneByOne,
+    /// All of them before the first event, in few statements: each answer is a round trip.
+    AtOnce,
+}
+
+impl Loading {
+    pub(crate) const fn of(database: &Database) -> Self {
+        match database.as_sqlite() {
+            Some(_) => Self::OneByOne,
+            None => Self::AtOnce,
+        }
+    }
 }
 
 /// Why an event was not applied.
@@ -60,20 +84,20 @@ pub(crate) enum Applied {
 
 /// Applies what `batch` has after `from`, provided that the projection's checkpoint still is at `from`.
 pub(crate) fn apply(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     zone: Zone,
-    projection: Projection,
+    (projection, loading): (Projection, Loading),
     from: Position,
     batch: &Batch,
 ) -> Result<Applied, ProjectionError> {
-    let Some(checkpoint) = checkpoint::read(connection, projection)? else {
+    let Some(checkpoint) = checkpoint::read(tx, projection)? else {
         return Err(damaged("checkpoints", format_args!("{projection} has no row")).into());
     };
     if checkpoint.position != from {
         return Ok(Applied::Moved);
     }
     checkpoint.check_definition(zone)?;
-    let folded = fold(connection, projection, from, batch)?;
+    let folded = fold(tx, (projection, loading), from, batch)?;
     if folded.last.is_none() && folded.halted == checkpoint.halted {
         return Ok(match folded.halted {
             Some(halt) => Applied::StillHalted(halt.position),
@@ -85,7 +109,7 @@ pub(crate) fn apply(
         retired: folded.retired,
         halted: folded.halted.as_ref(),
     };
-    if !checkpoint::advance(connection, &checkpoint, &step)? {
+    if !checkpoint::advance(tx, &checkpoint, &step)? {
         let why = format_args!("{projection} moved under the write lock");
         return Err(damaged("checkpoints", why).into());
     }
@@ -106,17 +130,21 @@ struct Folded {
 }
 
 fn fold(
-    connection: &Connection,
-    projection: Projection,
+    tx: &Transaction<'_>,
+    (projection, loading): (Projection, Loading),
     from: Position,
     batch: &Batch,
 ) -> Result<Folded, StoreError> {
-    let mut changes = projection.begin(connection, batch)?;
+    let events = batch.after(from);
+    let mut changes = projection.begin(tx, batch);
+    if loading == Loading::AtOnce {
+        changes.prefetch(events)?;
+    }
     let mut folded = Folded {
         halted: batch.unreadable.clone(),
         ..Folded::default()
     };
-    for event in batch.after(from) {
+    for event in events {
         if matches!(event.body, Body::Retired) {
             folded.retired += 1;
         } else if let Err(refused) = changes.apply(event) {
@@ -141,13 +169,15 @@ mod tests {
 
     use recoup::codec::Catalog;
     use recoup::store::sqlite::{Options, SqliteStore};
-    use recoup::{AccountId, CommandId, Cost, EventStore, Grant, GrantId, Ledger, Policies};
+    use recoup::{
+        AccountId, CommandId, Cost, EventStore, Grant, GrantId, Ledger, Policies, values,
+    };
 
     use super::*;
     use crate::Projections;
 
     /// A ledger with two grants and projections that have applied nothing yet.
-    async fn two_grants(folder: &tempfile::TempDir) -> SqliteStore {
+    async fn two_grants(folder: &tempfile::TempDir) -> Database {
         let options = Options::at(folder.path().join("ledger.db"));
         let store = SqliteStore::open(options).await.unwrap();
         let ledger = Ledger::new(Arc::new(store.clone()), Policies::default());
@@ -161,39 +191,30 @@ mod tests {
             assert!(outcome.unwrap().is_done());
         }
         Projections::open(store.clone()).await.unwrap();
-        store
+        store.into()
     }
 
-    async fn read(store: &SqliteStore) -> Arc<Batch> {
+    async fn read(store: &Database) -> Arc<Batch> {
         let zone = store.identity().zone;
         let catalog = Catalog::standard();
-        let batch = store.snapshot(move |connection| {
-            Batch::read(connection, (catalog, zone), Position::START, 10)
-        });
+        let batch = store.snapshot(move |tx| Batch::read(tx, (catalog, zone), Position::START, 10));
         Arc::new(batch.await.unwrap())
     }
 
-    async fn apply_entries(store: &SqliteStore, batch: &Arc<Batch>) -> Applied {
+    async fn apply_entries(store: &Database, batch: &Arc<Batch>) -> Applied {
         let (zone, batch) = (store.identity().zone, Arc::clone(batch));
-        let applied = store.write(move |connection| {
-            apply(
-                connection,
-                zone,
-                Projection::Entries,
-                Position::START,
-                &batch,
-            )
+        let applied = store.write(move |tx| {
+            let entries = (Projection::Entries, Loading::OneByOne);
+            apply(tx, zone, entries, Position::START, &batch)
         });
         applied.await.unwrap()
     }
 
-    async fn balances(store: &SqliteStore) -> (i64, Vec<i64>) {
-        let read = store.snapshot(|connection| {
-            let checkpoint = checkpoint::read(connection, Projection::Entries)?;
+    async fn balances(store: &Database) -> (i64, Vec<i64>) {
+        let read = store.snapshot(|tx| {
+            let checkpoint = checkpoint::read(tx, Projection::Entries)?;
             let sql = "SELECT balance FROM entries ORDER BY position";
-            let mut statement = connection.prepare(sql).unwrap();
-            let balances = statement.query_map([], |row| row.get(0)).unwrap();
-            let balances = balances.map(Result::unwrap).collect();
+            let balances = tx.rows(sql, values![], |row| row.get(0))?;
             Ok::<_, StoreError>((checkpoint.unwrap().position.get(), balances))
         });
         read.await.unwrap()
@@ -222,9 +243,9 @@ mod tests {
         let batch = read(&store).await;
         let (zone, lost) = (store.identity().zone, Arc::clone(&batch));
         let failed: Result<(), ProjectionError> = store
-            .write(move |connection| {
-                let from = Position::START;
-                let applied = apply(connection, zone, Projection::Entries, from, &lost)?;
+            .write(move |tx| {
+                let entries = (Projection::Entries, Loading::OneByOne);
+                let applied = apply(tx, zone, entries, Position::START, &lost)?;
                 assert!(matches!(applied, Applied::Advanced { .. }));
                 Err(damaged("entries", "the process dies here").into())
             })
@@ -245,16 +266,11 @@ mod tests {
         let batch = read(&store).await;
         let zone = store.identity().zone;
         let applied: Result<Applied, ProjectionError> = store
-            .write(move |connection| {
+            .write(move |tx| {
                 let newer = "UPDATE checkpoints SET definition = 'version 2, zone UTC'";
-                connection.execute(newer, []).unwrap();
-                apply(
-                    connection,
-                    zone,
-                    Projection::Entries,
-                    Position::START,
-                    &batch,
-                )
+                tx.execute(newer, values![]).unwrap();
+                let entries = (Projection::Entries, Loading::OneByOne);
+                apply(tx, zone, entries, Position::START, &batch)
             })
             .await;
         let refused = matches!(applied, Err(ProjectionError::OtherDefinition { .. }));

@@ -12,10 +12,9 @@ use std::collections::HashMap;
 use recoup::account::AccountEvent;
 use recoup::codec::{Catalog, Decoded, Event, Stream, StreamName};
 use recoup::job::JobEvent;
-use recoup::store::sqlite::read_page;
+use recoup::sql::Transaction;
 use recoup::store::{EventId, RecordedEvent, StoreError};
 use recoup::{AccountId, Day, JobId, Position, Revision, Timestamp, Zone};
-use rusqlite::Connection;
 
 use crate::checkpoint::Halt;
 use crate::dead_letters::Fate;
@@ -58,15 +57,25 @@ pub(crate) enum Body {
     Retired,
 }
 
+impl BatchEvent {
+    /// Which job it is an event of.
+    pub(crate) const fn job(&self) -> Option<&JobId> {
+        match &self.body {
+            Body::Job(job, _) => Some(job),
+            Body::Account(_) | Body::Retired => None,
+        }
+    }
+}
+
 impl Batch {
     /// Reads at most `limit` events after `after`.
     pub(crate) fn read(
-        connection: &Connection,
+        tx: &Transaction<'_>,
         (catalog, zone): (&Catalog, Zone),
         after: Position,
         limit: usize,
     ) -> Result<Self, StoreError> {
-        let (recorded, broken) = read_whole_appends(connection, after, limit)?;
+        let (recorded, broken) = read_whole_appends(tx, after, limit)?;
         let mut batch = Self {
             events: Vec::with_capacity(recorded.len()),
             unreadable: broken,
@@ -103,11 +112,11 @@ impl Batch {
 
 /// A page up to the first append whose row is broken as a whole.
 fn read_whole_appends(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     after: Position,
     limit: usize,
 ) -> Result<(Vec<RecordedEvent>, Option<Halt>), StoreError> {
-    let (position, why) = match read_page(connection, after, limit) {
+    let (position, why) = match tx.read_page(after, limit) {
         Ok(recorded) => return Ok((recorded, None)),
         Err(StoreError::Corrupt { position, why }) => (position, why),
         Err(error) => return Err(error),
@@ -119,7 +128,7 @@ fn read_whole_appends(
     // Positions have no holes here, so this many events stand before it.
     let before = position.get().saturating_sub(after.get()).saturating_sub(1);
     let recorded = match usize::try_from(before) {
-        Ok(before) if before > 0 => read_page(connection, after, before.min(limit))?,
+        Ok(before) if before > 0 => tx.read_page(after, before.min(limit))?,
         Ok(_) | Err(_) => Vec::new(),
     };
     Ok((recorded, Some(halt)))

@@ -6,9 +6,8 @@
 use std::fmt;
 
 use recoup::Zone;
-use recoup::store::StoreError;
+use recoup::sql::{Migrations, Transaction};
 use recoup::store::sqlite::Migration;
-use rusqlite::Connection;
 
 use crate::apply::Changes;
 use crate::batch::Batch;
@@ -20,31 +19,39 @@ use crate::entries::Entries;
 use crate::error::ProjectionError;
 use crate::jobs::Jobs;
 
+macro_rules! migrations {
+    ($database:literal) => {
+        [
+            migrations!($database, 1, "projections"),
+            migrations!($database, 2, "due"),
+            migrations!($database, 3, "rebuild"),
+            migrations!($database, 4, "skips"),
+        ]
+    };
+    ($database:literal, $number:literal, $name:literal) => {
+        Migration {
+            number: $number,
+            name: $name,
+            sql: include_str!(concat!(
+                "../migrations/",
+                $database,
+                "/000",
+                $number,
+                "_",
+                $name,
+                ".sql"
+            )),
+        }
+    };
+}
+
 /// The component that the migrations are recorded under.
 pub(crate) const COMPONENT: &str = "projections";
 
-pub(crate) const MIGRATIONS: &[Migration] = &[
-    Migration {
-        number: 1,
-        name: "projections",
-        sql: include_str!("../migrations/sqlite/0001_projections.sql"),
-    },
-    Migration {
-        number: 2,
-        name: "due",
-        sql: include_str!("../migrations/sqlite/0002_due.sql"),
-    },
-    Migration {
-        number: 3,
-        name: "rebuild",
-        sql: include_str!("../migrations/sqlite/0003_rebuild.sql"),
-    },
-    Migration {
-        number: 4,
-        name: "skips",
-        sql: include_str!("../migrations/sqlite/0004_skips.sql"),
-    },
-];
+pub(crate) const MIGRATIONS: Migrations = Migrations {
+    sqlite: &migrations!("sqlite"),
+    postgres: &migrations!("postgres"),
+};
 
 /// One projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,17 +122,17 @@ impl Projection {
     /// Begins to apply `batch` inside a write transaction.
     pub(crate) fn begin<'a>(
         self,
-        connection: &'a Connection,
+        tx: &'a Transaction<'_>,
         batch: &'a Batch,
-    ) -> Result<Box<dyn Changes + 'a>, StoreError> {
-        Ok(match self {
-            Self::Entries => Box::new(Entries::begin(connection)?),
-            Self::DailyUsage => Box::new(DailyUsage::begin(connection)),
-            Self::Jobs => Box::new(Jobs::begin(connection)),
-            Self::Contradictions => Box::new(Contradictions::begin(connection, batch)),
-            Self::Due => Box::new(Due::begin(connection)),
-            Self::DeadLetters => Box::new(DeadLetters::begin(connection, batch)),
-        })
+    ) -> Box<dyn Changes<'a> + 'a> {
+        match self {
+            Self::Entries => Box::new(Entries::begin(tx)),
+            Self::DailyUsage => Box::new(DailyUsage::begin(tx)),
+            Self::Jobs => Box::new(Jobs::begin(tx)),
+            Self::Contradictions => Box::new(Contradictions::begin(tx, batch)),
+            Self::Due => Box::new(Due::begin(tx)),
+            Self::DeadLetters => Box::new(DeadLetters::begin(tx, batch)),
+        }
     }
 }
 

@@ -4,18 +4,17 @@
 //! made by. [`advance`] is the last statement of a batch's transaction and names the position it moves from: of two runners that
 //! apply the same page, one moves the checkpoint and the other finds it moved before it has written anything.
 //!
-//! Lock rule: [`advance`] is called under the file's write lock, after [`read`] under the same lock.
+//! Lock rule: [`advance`] is called under the write lock, after [`read`] under the same lock.
 
 use std::str::FromStr;
 
-use recoup::store::sqlite::{read_head, read_page};
+use recoup::sql::{Row, Transaction};
 use recoup::store::{EventId, StoreError};
-use recoup::{Position, Zone};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use recoup::{Position, Zone, values};
 use uuid::Uuid;
 
 use crate::catalog::Projection;
-use crate::error::{ProjectionError, damaged, table_error};
+use crate::error::{ProjectionError, damaged};
 
 /// An event stands in a projection's way: what comes after it is not applied until it can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +59,11 @@ impl Checkpoint {
     }
 
     /// An error if another event than the one it names stands at its place in the log.
-    pub(crate) fn check_event(&self, connection: &Connection) -> Result<(), ProjectionError> {
+    pub(crate) fn check_event(&self, tx: &Transaction<'_>) -> Result<(), ProjectionError> {
         let Some(stored) = self.event_id.filter(|id| *id != UNREADABLE) else {
             return Ok(());
         };
-        let found = event_at(connection, self.position)?;
+        let found = event_at(tx, self.position)?;
         if found == Some(stored) {
             return Ok(());
         }
@@ -82,11 +81,11 @@ pub(crate) const UNREADABLE: EventId = EventId::new(Uuid::nil());
 
 /// The id of the event at `position`, if one is there and can be read.
 pub(crate) fn event_at(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     position: Position,
 ) -> Result<Option<EventId>, StoreError> {
     let before = Position::new(position.get().saturating_sub(1));
-    match read_page(connection, before, 1) {
+    match tx.read_page(before, 1) {
         Ok(page) => Ok(page
             .first()
             .filter(|event| event.position == position)
@@ -100,58 +99,53 @@ const COLUMNS: &str =
     "projection, position, event_id, definition, retired, halted_at, halted_reason";
 
 /// Adds the checkpoints that are not there yet, at the start of the log.
-pub(crate) fn create_missing(connection: &Connection, zone: Zone) -> Result<(), StoreError> {
+pub(crate) fn create_missing(tx: &Transaction<'_>, zone: Zone) -> Result<(), StoreError> {
     let sql = "INSERT INTO checkpoints (projection, position, definition, retired)
         VALUES (?1, 0, ?2, 0) ON CONFLICT (projection) DO NOTHING";
     for projection in Projection::ALL {
-        let values = params![projection.name(), projection.definition(zone)];
-        connection.execute(sql, values).map_err(table_error)?;
+        let values = values![projection.name(), projection.definition(zone)];
+        tx.execute(sql, values)?;
     }
     Ok(())
 }
 
 /// Every checkpoint, in the order of [`Projection::ALL`]; those of projections that this build does not know are left out.
-pub(crate) fn read_all(connection: &Connection) -> Result<Vec<Checkpoint>, StoreError> {
-    let head = read_head(connection)?;
-    let read = |projection| read_at(connection, projection, head).transpose();
+pub(crate) fn read_all(tx: &Transaction<'_>) -> Result<Vec<Checkpoint>, StoreError> {
+    let head = tx.read_head()?;
+    let read = |projection| read_at(tx, projection, head).transpose();
     Projection::ALL.into_iter().filter_map(read).collect()
 }
 
 /// The checkpoint of rows that this build may compare and repair: an error if they are of another definition or another log.
 pub fn read_checked(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     projection: Projection,
     zone: Zone,
 ) -> Result<Checkpoint, ProjectionError> {
-    let checkpoint = read(connection, projection)?
+    let checkpoint = read(tx, projection)?
         .ok_or_else(|| damaged("checkpoints", format_args!("{projection} has no row")))?;
     checkpoint.check_definition(zone)?;
-    checkpoint.check_event(connection)?;
+    checkpoint.check_event(tx)?;
     Ok(checkpoint)
 }
 
 /// One checkpoint, with its lag.
 pub(crate) fn read(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     projection: Projection,
 ) -> Result<Option<Checkpoint>, StoreError> {
-    read_at(connection, projection, read_head(connection)?)
+    read_at(tx, projection, tx.read_head()?)
 }
 
 fn read_at(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     projection: Projection,
     head: Position,
 ) -> Result<Option<Checkpoint>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM checkpoints WHERE projection = ?1");
-    let mut statement = connection.prepare_cached(&sql).map_err(table_error)?;
-    let found = statement
-        .query_row([projection.name()], |row| {
-            Ok(checkpoint_of(row, projection, head))
-        })
-        .optional()
-        .map_err(table_error)?;
-    found.transpose()
+    tx.row(&sql, values![projection.name()], |row| {
+        checkpoint_of(row, projection, head)
+    })
 }
 
 fn checkpoint_of(
@@ -160,21 +154,21 @@ fn checkpoint_of(
     head: Position,
 ) -> Result<Checkpoint, StoreError> {
     let wrong = |why: &str| damaged("checkpoints", format_args!("{projection} has {why}"));
-    let position: i64 = row.get(1).map_err(table_error)?;
-    let event_id: Option<String> = row.get(2).map_err(table_error)?;
+    let position: i64 = row.get(1)?;
+    let event_id: Option<String> = row.get(2)?;
     let event_id = event_id
         .map(|id| Uuid::from_str(&id).map(EventId::new))
         .transpose()
         .map_err(|_| wrong("an event id that is none"))?;
-    let retired: i64 = row.get(4).map_err(table_error)?;
-    let halted_at: Option<i64> = row.get(5).map_err(table_error)?;
-    let reason: Option<String> = row.get(6).map_err(table_error)?;
+    let retired: i64 = row.get(4)?;
+    let halted_at: Option<i64> = row.get(5)?;
+    let reason: Option<String> = row.get(6)?;
     let lag_events = head.get().saturating_sub(position);
     Ok(Checkpoint {
         projection,
         position: Position::new(position),
         event_id,
-        definition: row.get(3).map_err(table_error)?,
+        definition: row.get(3)?,
         retired: u64::try_from(retired).map_err(|_| wrong("a negative count"))?,
         halted: halted_at.zip(reason).map(|(position, reason)| Halt {
             position: Position::new(position),
@@ -186,15 +180,15 @@ fn checkpoint_of(
 
 /// Puts the checkpoint back to the start of the log, with the definition of this build: the caller has emptied the table.
 pub(crate) fn restart(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     projection: Projection,
     zone: Zone,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO checkpoints (projection, position, definition, retired)
         VALUES (?1, 0, ?2, 0) ON CONFLICT (projection) DO UPDATE SET position = 0, event_id = NULL,
         definition = excluded.definition, retired = 0, halted_at = NULL, halted_reason = NULL";
-    let values = params![projection.name(), projection.definition(zone)];
-    connection.execute(sql, values).map_err(table_error)?;
+    let values = values![projection.name(), projection.definition(zone)];
+    tx.execute(sql, values)?;
     Ok(())
 }
 
@@ -210,7 +204,7 @@ pub(crate) struct Step<'a> {
 
 /// Moves the checkpoint on from `from`. Gives false, and leaves it alone, if it is not there any more.
 pub(crate) fn advance(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     from: &Checkpoint,
     step: &Step<'_>,
 ) -> Result<bool, StoreError> {
@@ -222,7 +216,7 @@ pub(crate) fn advance(
         None => (from.position, from.event_id),
     };
     let retired = from.retired.saturating_add(step.retired);
-    let values = params![
+    let values = values![
         from.projection.name(),
         from.position.get(),
         position.get(),
@@ -230,9 +224,7 @@ pub(crate) fn advance(
         i64::try_from(retired).unwrap_or(i64::MAX),
         step.halted.map(|halt| halt.position.get()),
         step.halted.map(|halt| &halt.reason),
-        from.definition,
+        &from.definition,
     ];
-    let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
-    let moved = statement.execute(values).map_err(table_error)?;
-    Ok(moved == 1)
+    Ok(tx.execute(sql, values)? == 1)
 }

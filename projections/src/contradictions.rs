@@ -2,21 +2,19 @@
 //!
 //! A contradiction moves nothing and so carries no account: who pays for its job is looked up in the job's stream, before the
 //! transaction begins. Nothing here depends on another projection. An event that has its row has been applied, and is skipped.
-//! Bound: [`STREAMS`] streams in memory at a time.
+//! Bound: [`STREAMS`] streams in memory at a time, and a row for each contradiction in a batch.
 
 use std::collections::{BTreeSet, HashMap};
 
 use recoup::codec::{Catalog, Decoded, Event};
 use recoup::job::{JobEvent, Signal};
-use recoup::store::sqlite::SqliteStore;
+use recoup::sql::{Database, Transaction, Value};
 use recoup::store::{RecordedEvent, StoreError};
 use recoup::{AccountId, JobId, JobResult, Position, Reason, Timestamp};
-use rusqlite::{Connection, params};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{Batch, BatchEvent, Body};
 use crate::dead_letters::read_what_can_be;
-use crate::error::table_error;
 
 /// How many streams are read at a time: each has up to about a thousand events.
 const STREAMS: usize = 64;
@@ -50,7 +48,7 @@ pub(crate) fn parse_signal(name: &str) -> Option<Signal> {
 
 /// Who pays for the jobs of the contradictions in `batch`.
 pub(crate) async fn payers(
-    store: &SqliteStore,
+    database: &Database,
     catalog: &Catalog,
     batch: &Batch,
 ) -> Result<HashMap<JobId, AccountId>, StoreError> {
@@ -63,7 +61,7 @@ pub(crate) async fn payers(
     let mut payers = HashMap::with_capacity(jobs.len());
     for some in jobs.chunks(STREAMS) {
         // A broken stream halts this projection, at its contradiction, and no other one.
-        let streams = read_what_can_be(store, some).await?;
+        let streams = read_what_can_be(database, some).await?;
         for (job, recorded) in some.iter().zip(streams) {
             if let Some(account) = recorded.iter().find_map(|event| charged(catalog, event)) {
                 payers.insert(job.clone(), account);
@@ -80,26 +78,33 @@ fn charged(catalog: &Catalog, recorded: &RecordedEvent) -> Option<AccountId> {
     }
 }
 
-pub(crate) struct Contradictions<'a> {
-    connection: &'a Connection,
+pub(crate) struct Contradictions<'a, 'c> {
+    tx: &'a Transaction<'c>,
     payers: &'a HashMap<JobId, AccountId>,
+    rows: Vec<Vec<Value<'a>>>,
 }
 
 const INSERT: &str = "INSERT INTO contradictions
     (position, job, account, signal, attempt, reason, result, posted_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (position) DO NOTHING";
 
-impl<'a> Contradictions<'a> {
-    pub(crate) fn begin(connection: &'a Connection, batch: &'a Batch) -> Self {
+impl<'a, 'c> Contradictions<'a, 'c> {
+    pub(crate) fn begin(tx: &'a Transaction<'c>, batch: &'a Batch) -> Self {
         Self {
-            connection,
+            tx,
             payers: &batch.payers,
+            rows: Vec::new(),
         }
     }
 }
 
-impl Changes for Contradictions<'_> {
-    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused> {
+impl<'a> Changes<'a> for Contradictions<'a, '_> {
+    fn prefetch(&mut self, _: &'a [BatchEvent]) -> Result<(), StoreError> {
+        // No row follows from another.
+        Ok(())
+    }
+
+    fn apply(&mut self, event: &'a BatchEvent) -> Result<(), Refused> {
         let Body::Job(job, JobEvent::Contradicted(said)) = &event.body else {
             return Ok(());
         };
@@ -108,26 +113,20 @@ impl Changes for Contradictions<'_> {
                 "job {job} was contradicted, and its charge cannot be read"
             ))
         })?;
-        let mut insert = self
-            .connection
-            .prepare_cached(INSERT)
-            .map_err(table_error)?;
-        let values = params![
-            event.position.get(),
-            job.as_str(),
-            account.as_str(),
-            said.signal.name(),
-            said.attempt.get(),
-            said.reason.as_ref().map(Reason::as_str),
-            said.result.as_ref().map(JobResult::as_str),
-            event.posted_at.as_micros(),
-        ];
-        insert.execute(values).map_err(table_error)?;
+        self.rows.push(vec![
+            event.position.get().into(),
+            job.as_str().into(),
+            account.as_str().into(),
+            said.signal.name().into(),
+            said.attempt.get().into(),
+            said.reason.as_ref().map(Reason::as_str).into(),
+            said.result.as_ref().map(JobResult::as_str).into(),
+            event.posted_at.as_micros().into(),
+        ]);
         Ok(())
     }
 
     fn write(self: Box<Self>) -> Result<(), StoreError> {
-        // Each row was written with its event: none is touched twice.
-        Ok(())
+        self.tx.execute_many(INSERT, &self.rows)
     }
 }

@@ -9,13 +9,14 @@ use std::collections::hash_map::Entry as Slot;
 
 use recoup::account::Posting;
 use recoup::job::JobEvent;
+use recoup::sql::{Row as Stored, Transaction, Value};
 use recoup::store::StoreError;
-use recoup::{AccountId, Day, Kind, Position};
-use rusqlite::{Connection, OptionalExtension, params};
+use recoup::{AccountId, Day, Kind, Position, values};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{BatchEvent, Body};
-use crate::error::table_error;
+use crate::error::damaged;
+use crate::keys;
 
 /// An account's usage on one day by jobs of one kind, in the smallest unit; all of it positive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,14 +90,19 @@ struct Row {
     is_changed: bool,
 }
 
-pub(crate) struct DailyUsage<'a> {
-    connection: &'a Connection,
+pub(crate) struct DailyUsage<'a, 'c> {
+    tx: &'a Transaction<'c>,
     rows: HashMap<Key, Row>,
 }
 
 pub(crate) const LOAD: &str =
     "SELECT charged, refunded, reclaimed, jobs, last_position FROM daily_usage
     WHERE account = ?1 AND day = ?2 AND kind = ?3";
+
+/// The rows of many keys, each with its own.
+pub(crate) const LOAD_EACH: &str =
+    "SELECT charged, refunded, reclaimed, jobs, last_position, account, day, kind FROM daily_usage
+    WHERE (account, day, kind) IN (VALUES :keys)";
 
 pub(crate) const DELETE: &str =
     "DELETE FROM daily_usage WHERE account = ?1 AND day = ?2 AND kind = ?3";
@@ -170,10 +176,10 @@ impl<'a> Usage<'a> {
     }
 }
 
-impl<'a> DailyUsage<'a> {
-    pub(crate) fn begin(connection: &'a Connection) -> Self {
+impl<'a, 'c> DailyUsage<'a, 'c> {
+    pub(crate) fn begin(tx: &'a Transaction<'c>) -> Self {
         Self {
-            connection,
+            tx,
             rows: HashMap::new(),
         }
     }
@@ -183,67 +189,108 @@ impl<'a> DailyUsage<'a> {
             Slot::Occupied(known) => Ok(known.into_mut()),
             Slot::Vacant(unknown) => {
                 let (account, day, kind) = unknown.key();
-                let sums = load_usage(
-                    self.connection,
-                    (account.as_str(), &day.to_string(), kind.as_str()),
-                )?;
-                Ok(unknown.insert(Row {
-                    sums: sums.unwrap_or(UsageSums::ZERO),
-                    is_changed: false,
-                }))
+                let sums =
+                    load_usage(self.tx, (account.as_str(), &day.to_string(), kind.as_str()))?;
+                Ok(unknown.insert(Row::of(sums)))
             }
         }
     }
 }
 
+impl Row {
+    fn of(stored: Option<UsageSums>) -> Self {
+        Self {
+            sums: stored.unwrap_or(UsageSums::ZERO),
+            is_changed: false,
+        }
+    }
+}
+
+fn sums_of(row: &Stored<'_>) -> Result<UsageSums, StoreError> {
+    Ok(UsageSums {
+        charged: row.get(0)?,
+        refunded: row.get(1)?,
+        reclaimed: row.get(2)?,
+        jobs: row.get(3)?,
+        last_position: Position::new(row.get(4)?),
+    })
+}
+
+/// The key of a row that has it after its sums.
+fn key_of(row: &Stored<'_>) -> Result<Key, StoreError> {
+    let wrong = |what: &str| damaged("daily_usage", format_args!("a row has no known {what}"));
+    let (account, day, kind): (String, String, String) = (row.get(5)?, row.get(6)?, row.get(7)?);
+    Ok((
+        AccountId::new(account).map_err(|_| wrong("account"))?,
+        Day::parse(&day).map_err(|_| wrong("day"))?,
+        Kind::new(kind).map_err(|_| wrong("kind"))?,
+    ))
+}
+
+/// A row's values, in the order of its table.
+fn values_of<'v>(
+    (account, day, kind): (&'v str, Value<'v>, &'v str),
+    sums: UsageSums,
+) -> [Value<'v>; 8] {
+    [
+        account.into(),
+        day,
+        kind.into(),
+        sums.charged.into(),
+        sums.refunded.into(),
+        sums.reclaimed.into(),
+        sums.jobs.into(),
+        sums.last_position.get().into(),
+    ]
+}
+
 /// The row of (account, day, kind), each as it is stored.
 pub fn load_usage(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     (account, day, kind): (&str, &str, &str),
 ) -> Result<Option<UsageSums>, StoreError> {
-    let mut statement = connection.prepare_cached(LOAD).map_err(table_error)?;
-    let sums = statement.query_row(params![account, day, kind], |row| {
-        Ok(UsageSums {
-            charged: row.get(0)?,
-            refunded: row.get(1)?,
-            reclaimed: row.get(2)?,
-            jobs: row.get(3)?,
-            last_position: Position::new(row.get(4)?),
-        })
-    });
-    sums.optional().map_err(table_error)
+    tx.row(LOAD, values![account, day, kind], sums_of)
 }
 
 /// Writes the row of (account, day, kind), or removes it where there is to be none. The caller holds the write transaction.
 pub fn write_usage(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     (account, day, kind): (&str, &str, &str),
     sums: Option<UsageSums>,
 ) -> Result<(), StoreError> {
-    let Some(sums) = sums else {
-        let mut statement = connection.prepare_cached(DELETE).map_err(table_error)?;
-        statement
-            .execute(params![account, day, kind])
-            .map_err(table_error)?;
-        return Ok(());
+    match sums {
+        Some(sums) => tx.execute(WRITE, &values_of((account, day.into(), kind), sums))?,
+        None => tx.execute(DELETE, values![account, day, kind])?,
     };
-    let mut statement = connection.prepare_cached(WRITE).map_err(table_error)?;
-    let values = params![
-        account,
-        day,
-        kind,
-        sums.charged,
-        sums.refunded,
-        sums.reclaimed,
-        sums.jobs,
-        sums.last_position.get(),
-    ];
-    statement.execute(values).map_err(table_error)?;
     Ok(())
 }
 
-impl Changes for DailyUsage<'_> {
-    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused> {
+impl<'a> Changes<'a> for DailyUsage<'a, '_> {
+    fn prefetch(&mut self, events: &'a [BatchEvent]) -> Result<(), StoreError> {
+        for event in events {
+            let posting = Usage::of(&event.body).map(|usage| usage.posting());
+            // One without a kind is refused when it is applied.
+            if let Some((posting, kind)) = posting.and_then(|of| Some((of, of.kind.as_ref()?))) {
+                let key = (posting.account.clone(), event.day, kind.clone());
+                self.rows.entry(key).or_insert_with(|| Row::of(None));
+            }
+        }
+        let touched: Vec<[Value<'_>; 3]> = self
+            .rows
+            .keys()
+            .map(|(account, day, kind)| {
+                let day = day.to_string().into();
+                [account.as_str().into(), day, kind.as_str().into()]
+            })
+            .collect();
+        let stored = keys::rows(self.tx, LOAD_EACH, &touched, |row| {
+            Ok((key_of(row)?, Row::of(Some(sums_of(row)?))))
+        })?;
+        self.rows.extend(stored);
+        Ok(())
+    }
+
+    fn apply(&mut self, event: &'a BatchEvent) -> Result<(), Refused> {
         let Some(usage) = Usage::of(&event.body) else {
             return Ok(());
         };
@@ -260,17 +307,14 @@ impl Changes for DailyUsage<'_> {
     }
 
     fn write(self: Box<Self>) -> Result<(), StoreError> {
-        let mut changed: Vec<_> = self
-            .rows
-            .into_iter()
-            .filter(|(_, row)| row.is_changed)
-            .collect();
+        let mut changed: Vec<_> = self.rows.iter().filter(|(_, row)| row.is_changed).collect();
         // In the order of the table, so that neighbours share a page.
-        changed.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        for ((account, day, kind), row) in changed {
-            let key = (account.as_str(), &*day.to_string(), kind.as_str());
-            write_usage(self.connection, key, Some(row.sums))?;
-        }
-        Ok(())
+        changed.sort_unstable_by_key(|(key, _)| *key);
+        let rows = changed.into_iter().map(|((account, day, kind), row)| {
+            let key = (account.as_str(), day.to_string().into(), kind.as_str());
+            values_of(key, row.sums).into()
+        });
+        let rows: Vec<Vec<Value<'_>>> = rows.collect();
+        self.tx.execute_many(WRITE, &rows)
     }
 }

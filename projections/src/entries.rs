@@ -2,22 +2,24 @@
 //!
 //! A row is written once and never changed. The running balance goes on from the account's last row, in position order; an
 //! account whose last row is at or after an event has had that event, and it is skipped. Arithmetic is checked: a balance that
-//! would leave 64 bits halts the projection. Bound: one balance in memory for each account that a batch touches.
+//! would leave 64 bits halts the projection, and so does a row that stands where one is to be written. Bound: one balance in memory for
+//! each account that a batch touches, and beside them its rows where they are not written one by one.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use recoup::account::{AccountEvent, Posting};
 use recoup::ids::AccountId;
 use recoup::job::JobEvent;
+use recoup::sql::{Transaction, Value};
 use recoup::store::StoreError;
-use recoup::{JobId, Kind, Position, Timestamp};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use recoup::{JobId, Kind, Position, Timestamp, values};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{BatchEvent, Body};
-use crate::error::table_error;
+use crate::error::damaged;
+use crate::keys;
 
 /// What sort of event an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,75 +152,141 @@ struct Last {
     balance: i64,
 }
 
-pub(crate) struct Entries<'a> {
-    last_of: CachedStatement<'a>,
-    insert: CachedStatement<'a>,
+impl Last {
+    /// Of an account without entries.
+    const NONE: Self = Self {
+        position: Position::START,
+        balance: 0,
+    };
+}
+
+/// How rows are written.
+enum Writes<'a> {
+    /// Each with its event: the database says which one has no room.
+    OneByOne,
+    /// All at the end: which ones have no room was asked before, since a statement that fails would take the transaction with it.
+    AtOnce {
+        taken: HashSet<i64>,
+        rows: Vec<Vec<Value<'a>>>,
+    },
+}
+
+pub(crate) struct Entries<'a, 'c> {
+    tx: &'a Transaction<'c>,
     accounts: HashMap<AccountId, Last>,
+    writes: Writes<'a>,
 }
 
 pub(crate) const LAST_OF: &str =
     "SELECT position, balance FROM entries WHERE account = ?1 ORDER BY position DESC LIMIT 1";
 
+// Each account's last row by the index, however many there are before it.
+pub(crate) const LAST_OF_EACH: &str = "SELECT column1,
+    (SELECT position FROM entries WHERE account = column1 ORDER BY position DESC LIMIT 1),
+    (SELECT balance FROM entries WHERE account = column1 ORDER BY position DESC LIMIT 1)
+    FROM (VALUES :keys) AS touched";
+
+pub(crate) const TAKEN: &str = "SELECT position FROM entries WHERE position BETWEEN ?1 AND ?2";
+
 const INSERT: &str = "INSERT INTO entries
     (position, account, type, amount, balance, job, kind, ref, reason, posted_at, charged_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-impl<'a> Entries<'a> {
-    pub(crate) fn begin(connection: &'a Connection) -> Result<Self, StoreError> {
-        Ok(Self {
-            last_of: connection.prepare_cached(LAST_OF).map_err(table_error)?,
-            insert: connection.prepare_cached(INSERT).map_err(table_error)?,
+impl<'a, 'c> Entries<'a, 'c> {
+    pub(crate) fn begin(tx: &'a Transaction<'c>) -> Self {
+        Self {
+            tx,
             accounts: HashMap::new(),
-        })
+            writes: Writes::OneByOne,
+        }
     }
 
     fn last(&mut self, account: &AccountId) -> Result<&mut Last, StoreError> {
         match self.accounts.entry(account.clone()) {
             Slot::Occupied(known) => Ok(known.into_mut()),
             Slot::Vacant(unknown) => {
-                let last = self
-                    .last_of
-                    .query_row([account.as_str()], |row| {
-                        Ok(Last {
-                            position: Position::new(row.get(0)?),
-                            balance: row.get(1)?,
-                        })
+                let last = self.tx.row(LAST_OF, values![account.as_str()], |row| {
+                    Ok(Last {
+                        position: Position::new(row.get(0)?),
+                        balance: row.get(1)?,
                     })
-                    .optional()
-                    .map_err(table_error)?;
-                Ok(unknown.insert(last.unwrap_or(Last {
-                    position: Position::START,
-                    balance: 0,
-                })))
+                })?;
+                Ok(unknown.insert(last.unwrap_or(Last::NONE)))
             }
         }
     }
 
-    fn insert(&mut self, event: &BatchEvent, line: &Line<'_>, balance: i64) -> Result<(), Refused> {
+    fn insert(
+        &mut self,
+        event: &'a BatchEvent,
+        line: Line<'a>,
+        balance: i64,
+    ) -> Result<(), Refused> {
         let posting = line.posting;
-        let inserted = self.insert.execute(params![
-            event.position.get(),
-            posting.account.as_str(),
-            line.entry_type.name(),
-            posting.amount,
-            balance,
-            line.job,
-            posting.kind.as_ref().map(Kind::as_str),
-            line.reference,
-            line.reason,
-            event.posted_at.as_micros(),
-            posting.charged_at.map(Timestamp::as_micros),
-        ]);
-        match inserted.map_err(table_error) {
-            Ok(_) => Ok(()),
-            Err(StoreError::Damaged { why }) => Err(Refused::Impossible(why)),
-            Err(error) => Err(error.into()),
+        let values: [Value<'a>; 11] = [
+            event.position.get().into(),
+            posting.account.as_str().into(),
+            line.entry_type.name().into(),
+            posting.amount.into(),
+            balance.into(),
+            line.job.into(),
+            posting.kind.as_ref().map(Kind::as_str).into(),
+            line.reference.into(),
+            line.reason.into(),
+            event.posted_at.as_micros().into(),
+            posting.charged_at.map(Timestamp::as_micros).into(),
+        ];
+        match &mut self.writes {
+            Writes::OneByOne => match self.tx.execute(INSERT, &values) {
+                Ok(_) => Ok(()),
+                Err(StoreError::Damaged { why }) => Err(Refused::Impossible(why)),
+                Err(error) => Err(error.into()),
+            },
+            Writes::AtOnce { taken, .. } if taken.contains(&event.position.get()) => {
+                // What SQLite says of it.
+                let why = "a projection's table: UNIQUE constraint failed: entries.position";
+                Err(Refused::Impossible(why.to_owned()))
+            }
+            Writes::AtOnce { rows, .. } => {
+                rows.push(values.into());
+                Ok(())
+            }
         }
     }
 }
 
-impl Changes for Entries<'_> {
-    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused> {
+impl<'a> Changes<'a> for Entries<'a, '_> {
+    fn prefetch(&mut self, events: &'a [BatchEvent]) -> Result<(), StoreError> {
+        let (Some(first), Some(last)) = (events.first(), events.last()) else {
+            return Ok(());
+        };
+        let span = values![first.position.get(), last.position.get()];
+        let taken = self.tx.rows(TAKEN, span, |row| row.get(0))?;
+        self.writes = Writes::AtOnce {
+            taken: taken.into_iter().collect(),
+            rows: Vec::new(),
+        };
+        let lines = events.iter().filter_map(|event| Line::of(&event.body));
+        let accounts: BTreeSet<&AccountId> = lines.map(|line| &line.posting.account).collect();
+        let accounts: Vec<_> = accounts
+            .into_iter()
+            .map(|account| [account.as_str().into()])
+            .collect();
+        let last_of_each = keys::rows(self.tx, LAST_OF_EACH, &accounts, |row| {
+            let account: String = row.get(0)?;
+            let account = AccountId::new(account).map_err(|error| damaged("entries", error))?;
+            let (position, balance): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
+            let last = position.zip(balance).map(|(position, balance)| Last {
+                position: Position::new(position),
+                balance,
+            });
+            Ok((account, last.unwrap_or(Last::NONE)))
+        })?;
+        self.accounts.extend(last_of_each);
+        Ok(())
+    }
+
+    fn apply(&mut self, event: &'a BatchEvent) -> Result<(), Refused> {
         let Some(line) = Line::of(&event.body) else {
             return Ok(());
         };
@@ -235,14 +303,16 @@ impl Changes for Entries<'_> {
                 "{amount} more takes {account} out of 64 bits at balance {balance}"
             )));
         };
-        self.insert(event, &line, balance)?;
+        self.insert(event, line, balance)?;
         let position = event.position;
         *self.last(account)? = Last { position, balance };
         Ok(())
     }
 
     fn write(self: Box<Self>) -> Result<(), StoreError> {
-        // Each row was written with its event: none is touched twice.
-        Ok(())
+        match self.writes {
+            Writes::OneByOne => Ok(()),
+            Writes::AtOnce { rows, .. } => self.tx.execute_many(INSERT, &rows),
+        }
     }
 }

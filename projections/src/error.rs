@@ -2,9 +2,8 @@
 //! *halts*, which is part of its [`Checkpoint`](crate::Checkpoint) and no error.
 
 use recoup::Position;
-use recoup::store::sqlite::{OpenError, store_error};
+use recoup::store::sqlite::OpenError;
 use recoup::store::{EventId, StoreError};
-use rusqlite::ffi::ErrorCode;
 
 use crate::catalog::Projection;
 
@@ -52,9 +51,6 @@ pub enum ProjectionError {
         /// What was asked for.
         name: String,
     },
-    /// A query of rows failed.
-    #[error("the rows cannot be read: {0}")]
-    Query(#[from] sqlx::Error),
 }
 
 impl ProjectionError {
@@ -71,25 +67,12 @@ impl ProjectionError {
                 | StoreError::Damaged { .. }
                 | StoreError::Corrupt { .. } => false,
             },
-            Self::Query(error) => matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::Io(_)),
             Self::Open(_)
             | Self::OtherDefinition { .. }
             | Self::OtherLog { .. }
             | Self::UnknownProjection { .. } => false,
         }
     }
-}
-
-/// Maps an error of a statement on our tables.
-///
-/// A broken constraint is no hiccup: a row stands where the rows before it leave no room for one.
-pub(crate) fn table_error(error: rusqlite::Error) -> StoreError {
-    if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) {
-        return StoreError::Damaged {
-            why: format!("a projection's table: {error}"),
-        };
-    }
-    store_error(error)
 }
 
 /// A stored value that none of ours can be.

@@ -4,18 +4,19 @@
 //! two events of one append. Whoever decides folds the stream instead; this table may lag. A row knows the last event in it and
 //! skips what it has had. Bound: one row in memory for each job that a batch touches.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use recoup::job::{JobEvent, Money};
+use recoup::sql::{Row, Transaction, Value};
 use recoup::store::StoreError;
-use recoup::{AccountId, Attempt, JobId, Kind, Position, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use recoup::{AccountId, Attempt, JobId, Kind, Position, Timestamp, values};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{BatchEvent, Body};
-use crate::error::{damaged, table_error};
+use crate::error::damaged;
+use crate::keys;
 
 /// Where a job's work stands, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,8 +153,10 @@ struct Record {
     held: i64,
     updated_at: Timestamp,
     last_position: Position,
-    /// What does not change, of a row that is not in the table yet.
-    new: Option<Terms>,
+    /// What does not change. Not known of a row that was loaded by itself, which is changed without it.
+    terms: Option<Terms>,
+    /// It is not in the table yet.
+    is_new: bool,
     is_changed: bool,
     is_moved: bool,
 }
@@ -166,8 +169,8 @@ struct Terms {
     charged_at: Timestamp,
 }
 
-pub(crate) struct Jobs<'a> {
-    connection: &'a Connection,
+pub(crate) struct Jobs<'a, 'c> {
+    tx: &'a Transaction<'c>,
     rows: HashMap<JobId, Option<Record>>,
 }
 
@@ -175,9 +178,22 @@ pub(crate) const LOAD: &str =
     "SELECT opened, state, money, attempt, held, updated_at, last_position
     FROM jobs WHERE job = ?1";
 
+/// The rows of many jobs, each with what does not change in it.
+pub(crate) const LOAD_EACH: &str =
+    "SELECT opened, state, money, attempt, held, updated_at, last_position,
+    job, account, kind, cost, charged_at FROM jobs WHERE job IN (VALUES :keys)";
+
 const INSERT: &str = "INSERT INTO jobs (opened, job, account, kind, cost, state, money, attempt,
     held, charged_at, updated_at, last_position)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+// Changes rows that are there, many of them in one statement: PostgreSQL rewrites no index for a value that stays the same.
+const REPLACE: &str = "INSERT INTO jobs (opened, job, account, kind, cost, state, money, attempt,
+    held, charged_at, updated_at, last_position)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    ON CONFLICT (opened) DO UPDATE SET state = excluded.state, money = excluded.money,
+    attempt = excluded.attempt, held = excluded.held, updated_at = excluded.updated_at,
+    last_position = excluded.last_position";
 
 // Two statements, as an update that names the state rewrites the indexes on it, whether or not it is another one.
 pub(crate) const MOVE: &str =
@@ -187,10 +203,10 @@ pub(crate) const UPDATE: &str =
     "UPDATE jobs SET money = ?2, attempt = ?3, held = ?4, updated_at = ?5,
     last_position = ?6 WHERE opened = ?1";
 
-impl<'a> Jobs<'a> {
-    pub(crate) fn begin(connection: &'a Connection) -> Self {
+impl<'a, 'c> Jobs<'a, 'c> {
+    pub(crate) fn begin(tx: &'a Transaction<'c>) -> Self {
         Self {
-            connection,
+            tx,
             rows: HashMap::new(),
         }
     }
@@ -198,20 +214,48 @@ impl<'a> Jobs<'a> {
     fn row(&mut self, job: &JobId) -> Result<&mut Option<Record>, StoreError> {
         match self.rows.entry(job.clone()) {
             Slot::Occupied(known) => Ok(known.into_mut()),
-            Slot::Vacant(unknown) => Ok(unknown.insert(load(self.connection, job)?)),
+            Slot::Vacant(unknown) => Ok(unknown.insert(load(self.tx, job)?)),
         }
     }
 }
 
-fn load(connection: &Connection, job: &JobId) -> Result<Option<Record>, StoreError> {
-    let mut statement = connection.prepare_cached(LOAD).map_err(table_error)?;
-    let found = statement.query_row([job.as_str()], |row| {
+fn load(tx: &Transaction<'_>, job: &JobId) -> Result<Option<Record>, StoreError> {
+    tx.row(LOAD, values![job.as_str()], |row| Record::read(row, job))
+}
+
+fn load_each(
+    tx: &Transaction<'_>,
+    jobs: &BTreeSet<&JobId>,
+) -> Result<Vec<(JobId, Record)>, StoreError> {
+    let jobs: Vec<_> = jobs.iter().map(|job| [job.as_str().into()]).collect();
+    keys::rows(tx, LOAD_EACH, &jobs, |row| {
+        let (job, account, kind): (String, String, String) =
+            (row.get(7)?, row.get(8)?, row.get(9)?);
+        let wrong = |what: &str| damaged("jobs", format_args!("job {job} has no known {what}"));
+        let id = JobId::new(&job).map_err(|_| wrong("id"))?;
+        let terms = Terms {
+            account: AccountId::new(account).map_err(|_| wrong("account"))?,
+            kind: Kind::new(kind).map_err(|_| wrong("kind"))?,
+            cost: row.get(10)?,
+            charged_at: Timestamp::from_micros(row.get(11)?),
+        };
+        let record = Record {
+            terms: Some(terms),
+            ..Record::read(row, &id)?
+        };
+        Ok((id, record))
+    })
+}
+
+impl Record {
+    /// A row that begins with the columns of [`LOAD`].
+    fn read(row: &Row<'_>, job: &JobId) -> Result<Self, StoreError> {
         let (state, money): (String, String) = (row.get(1)?, row.get(2)?);
         let Some((state, money)) = State::parse(&state).zip(parse_money(&money)) else {
             let why = format_args!("job {job} is {state} and {money}");
-            return Ok(Err(damaged("jobs", why)));
+            return Err(damaged("jobs", why));
         };
-        Ok(Ok(Record {
+        Ok(Self {
             opened: Position::new(row.get(0)?),
             state,
             money,
@@ -219,15 +263,13 @@ fn load(connection: &Connection, job: &JobId) -> Result<Option<Record>, StoreErr
             held: row.get(4)?,
             updated_at: Timestamp::from_micros(row.get(5)?),
             last_position: Position::new(row.get(6)?),
-            new: None,
+            terms: None,
+            is_new: false,
             is_changed: false,
             is_moved: false,
-        }))
-    });
-    found.optional().map_err(table_error)?.transpose()
-}
+        })
+    }
 
-impl Record {
     /// A row of a job that was just charged.
     fn open(event: &BatchEvent, said: &JobEvent) -> Result<Self, &'static str> {
         let JobEvent::Charged(charged) = said else {
@@ -249,12 +291,13 @@ impl Record {
             held: posting.held,
             updated_at: event.posted_at,
             last_position: event.position,
-            new: Some(Terms {
+            terms: Some(Terms {
                 account: posting.account.clone(),
                 kind,
                 cost,
                 charged_at,
             }),
+            is_new: true,
             is_changed: true,
             is_moved: true,
         })
@@ -289,52 +332,57 @@ impl Record {
         Ok(())
     }
 
-    fn write(&self, connection: &Connection, job: &JobId) -> Result<(), StoreError> {
-        if let Some(terms) = &self.new {
-            let mut insert = connection.prepare_cached(INSERT).map_err(table_error)?;
-            insert.execute(params![
-                self.opened.get(),
-                job.as_str(),
-                terms.account.as_str(),
-                terms.kind.as_str(),
-                terms.cost,
-                self.state.name(),
-                self.money.name(),
-                self.attempt.get(),
-                self.held,
-                terms.charged_at.as_micros(),
-                self.updated_at.as_micros(),
-                self.last_position.get(),
-            ])
-        } else if self.is_moved {
-            let mut update = connection.prepare_cached(MOVE).map_err(table_error)?;
-            update.execute(params![
-                self.opened.get(),
-                self.money.name(),
-                self.attempt.get(),
-                self.held,
-                self.updated_at.as_micros(),
-                self.last_position.get(),
-                self.state.name(),
-            ])
+    /// The values of the whole row, in the order of its table; none if not all are known.
+    fn values<'v>(&'v self, job: &'v JobId) -> Option<Vec<Value<'v>>> {
+        let terms = self.terms.as_ref()?;
+        Some(vec![
+            self.opened.get().into(),
+            job.as_str().into(),
+            terms.account.as_str().into(),
+            terms.kind.as_str().into(),
+            terms.cost.into(),
+            self.state.name().into(),
+            self.money.name().into(),
+            self.attempt.get().into(),
+            self.held.into(),
+            terms.charged_at.as_micros().into(),
+            self.updated_at.as_micros().into(),
+            self.last_position.get().into(),
+        ])
+    }
+
+    /// Changes the row by itself.
+    fn update(&self, tx: &Transaction<'_>) -> Result<(), StoreError> {
+        let values = values![
+            self.opened.get(),
+            self.money.name(),
+            self.attempt.get(),
+            self.held,
+            self.updated_at.as_micros(),
+            self.last_position.get(),
+            self.state.name(),
+        ];
+        if self.is_moved {
+            tx.execute(MOVE, values)?;
         } else {
-            let mut update = connection.prepare_cached(UPDATE).map_err(table_error)?;
-            update.execute(params![
-                self.opened.get(),
-                self.money.name(),
-                self.attempt.get(),
-                self.held,
-                self.updated_at.as_micros(),
-                self.last_position.get(),
-            ])
+            tx.execute(UPDATE, &values[..values.len() - 1])?;
         }
-        .map(drop)
-        .map_err(table_error)
+        Ok(())
     }
 }
 
-impl Changes for Jobs<'_> {
-    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused> {
+impl<'a> Changes<'a> for Jobs<'a, '_> {
+    fn prefetch(&mut self, events: &'a [BatchEvent]) -> Result<(), StoreError> {
+        let jobs: BTreeSet<&JobId> = events.iter().filter_map(BatchEvent::job).collect();
+        let stored = load_each(self.tx, &jobs)?;
+        self.rows
+            .extend(jobs.into_iter().map(|job| (job.clone(), None)));
+        let stored = stored.into_iter().map(|(job, record)| (job, Some(record)));
+        self.rows.extend(stored);
+        Ok(())
+    }
+
+    fn apply(&mut self, event: &'a BatchEvent) -> Result<(), Refused> {
         let Body::Job(job, said) = &event.body else {
             return Ok(());
         };
@@ -356,10 +404,17 @@ impl Changes for Jobs<'_> {
             .filter_map(|(job, record)| Some((job, record.as_ref()?)))
             .filter(|(_, record)| record.is_changed)
             .collect();
-        // In the order of the table, so that neighbours share a page.
+        // In the order of the table, so that neighbours share a page; those that are new come last in it.
         changed.sort_unstable_by_key(|(_, record)| record.opened);
-        changed
-            .into_iter()
-            .try_for_each(|(job, record)| record.write(self.connection, job))
+        let (mut known, mut new) = (Vec::new(), Vec::new());
+        for (job, record) in changed {
+            match record.values(job) {
+                Some(values) if record.is_new => new.push(values),
+                Some(values) => known.push(values),
+                None => record.update(self.tx)?,
+            }
+        }
+        self.tx.execute_many(REPLACE, &known)?;
+        self.tx.execute_many(INSERT, &new)
     }
 }

@@ -32,11 +32,17 @@
 //! projections.catch_up().await?;
 //! let statement = projections.entries(&account, None, 50).await?;
 //! assert_eq!((statement.rows[0].amount, statement.rows[0].balance), (100, 100));
-//! assert_eq!(audit(&store).await?.violations, 0);
+//! assert_eq!(audit(projections.database()).await?.violations, 0);
 //! # Ok(()) }
 //! ```
 
+// The ledgers of the tests in tests/it are used by tests in here, too, and call this crate by its name.
+#[cfg(test)]
+extern crate self as recoup_projections;
+
 mod apply;
+#[cfg(test)]
+mod at_once;
 pub mod audit;
 mod batch;
 mod catalog;
@@ -48,6 +54,7 @@ mod due;
 mod entries;
 mod error;
 mod jobs;
+mod keys;
 mod moves;
 #[cfg(test)]
 mod plans;

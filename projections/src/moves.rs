@@ -9,9 +9,9 @@
 use std::sync::Arc;
 
 use recoup::codec::Catalog;
+use recoup::sql::Transaction;
 use recoup::store::StoreError;
 use recoup::{AccountId, Day, Kind, Position, Zone};
-use rusqlite::Connection;
 
 use crate::batch::{Batch, BatchEvent, Body};
 use crate::catalog::Projection;
@@ -69,10 +69,10 @@ impl LogReader {
     /// Leaves out what `projection` was told to skip, so that what is folded is what its rows should be. Reads it from the ledger.
     pub fn as_skipped_by(
         mut self,
-        connection: &Connection,
+        tx: &Transaction<'_>,
         projection: Projection,
     ) -> Result<Self, StoreError> {
-        let skips = ways_out::in_force(connection, projection)?;
+        let skips = ways_out::in_force(tx, projection)?;
         let spans = skips.iter().map(|skip| (skip.position, skip.last_position));
         self.skipped = spans.collect();
         Ok(self)
@@ -88,7 +88,7 @@ impl LogReader {
     /// At most `limit` events after `after`, none behind `until`.
     pub fn read(
         &self,
-        connection: &Connection,
+        tx: &Transaction<'_>,
         after: Position,
         until: Position,
         limit: usize,
@@ -105,7 +105,7 @@ impl LogReader {
         if limit == 0 {
             return Ok(page);
         }
-        let batch = Batch::read(connection, (&self.catalog, self.zone), after, limit)?;
+        let batch = Batch::read(tx, (&self.catalog, self.zone), after, limit)?;
         for event in &batch.events {
             page.last = Some(event.position);
             page.events += 1;

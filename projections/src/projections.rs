@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use recoup::codec::Catalog;
-use recoup::store::sqlite::SqliteStore;
+use recoup::sql::Database;
 use recoup::{AccountId, Day, EventStore, Position, Reason, Timestamp, Zone};
-use sqlx::SqlitePool;
 use tokio_util::sync::CancellationToken;
 
+use crate::apply::Loading;
 use crate::batch::{MAX_PAGE_EVENTS, PAGE_EVENTS};
 use crate::catalog::{COMPONENT, MIGRATIONS, Projection};
 use crate::checkpoint::{self, Checkpoint};
@@ -29,29 +29,29 @@ use crate::ways_out::{self, Decision, Reset, SkipOutcome};
 /// what has been applied, which may be behind the log: [`Self::checkpoints`] says by how much.
 #[derive(Debug, Clone)]
 pub struct Projections {
-    pub(crate) store: SqliteStore,
+    pub(crate) database: Database,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) page_events: usize,
-    pub(crate) pool: SqlitePool,
+    pub(crate) loading: Loading,
 }
 
 impl Projections {
     /// Makes the tables or brings them up to date, and opens them. Applies no event yet.
-    pub async fn open(store: SqliteStore) -> Result<Self, ProjectionError> {
-        store.migrate(COMPONENT, MIGRATIONS).await?;
-        let zone = store.identity().zone;
-        let known = store.snapshot(checkpoint::read_all).await?;
+    pub async fn open(database: impl Into<Database>) -> Result<Self, ProjectionError> {
+        let database = database.into();
+        database.migrate(COMPONENT, MIGRATIONS).await?;
+        let zone = database.identity().zone;
+        let known = database.snapshot(checkpoint::read_all).await?;
         if known.len() < Projection::ALL.len() {
-            store
-                .write(move |connection| checkpoint::create_missing(connection, zone))
+            database
+                .write(move |tx| checkpoint::create_missing(tx, zone))
                 .await?;
         }
-        let pool = queries::open(&store).await?;
         Ok(Self {
-            store,
+            loading: Loading::of(&database),
+            database,
             catalog: Arc::new(Catalog::standard().clone()),
             page_events: PAGE_EVENTS,
-            pool,
         })
     }
 
@@ -95,21 +95,21 @@ impl Projections {
 
     /// How far every projection is, and how far behind the head that is, all of one moment.
     pub async fn checkpoints(&self) -> Result<Vec<Checkpoint>, ProjectionError> {
-        Ok(self.store.snapshot(checkpoint::read_all).await?)
+        Ok(self.database.snapshot(checkpoint::read_all).await?)
     }
 
     /// Where every projection stands: head, lag, halts, skips, all of one moment. A short read, which waits for no scan.
     pub async fn standing(&self) -> Result<Standing, ProjectionError> {
         let zone = self.zone();
-        self.store
-            .glance(move |connection| standing::read(connection, zone))
+        self.database
+            .glance(move |tx| standing::read(tx, zone))
             .await
     }
 
     /// The store's clock, by which lag is counted.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.store.now()
+        self.database.now()
     }
 
     /// Moves `projection` past the event at `position`, if that is the one that it is halted at, and records who decided so and why.
@@ -122,10 +122,8 @@ impl Projections {
         (reason, by): (Reason, String),
     ) -> Result<SkipOutcome, ProjectionError> {
         let (zone, decision) = (self.zone(), self.decision(Some(reason), by));
-        self.store
-            .write(move |connection| {
-                ways_out::skip(connection, zone, (projection, position), decision)
-            })
+        self.database
+            .write(move |tx| ways_out::skip(tx, zone, (projection, position), decision))
             .await
     }
 
@@ -138,8 +136,8 @@ impl Projections {
         (reason, by): (Option<Reason>, String),
     ) -> Result<Reset, ProjectionError> {
         let (zone, decision) = (self.zone(), self.decision(reason, by));
-        self.store
-            .write(move |connection| ways_out::reset(connection, zone, projection, &decision))
+        self.database
+            .write(move |tx| ways_out::reset(tx, zone, projection, &decision))
             .await
     }
 
@@ -147,7 +145,7 @@ impl Projections {
         Decision {
             reason,
             by,
-            at: self.store.now(),
+            at: self.database.now(),
         }
     }
 
@@ -158,7 +156,7 @@ impl Projections {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<EntryRow>, ProjectionError> {
-        queries::entries(&self.pool, account, Order::OldestFirst, after, limit).await
+        queries::entries(&self.database, account, Order::OldestFirst, after, limit).await
     }
 
     /// An account's statement from its end: at most `limit` entries before `before`, the latest first.
@@ -168,7 +166,7 @@ impl Projections {
         before: Option<Position>,
         limit: u32,
     ) -> Result<Page<EntryRow>, ProjectionError> {
-        queries::entries(&self.pool, account, Order::NewestFirst, before, limit).await
+        queries::entries(&self.database, account, Order::NewestFirst, before, limit).await
     }
 
     /// An account's usage by day and kind, both days included; by day, then kind.
@@ -178,7 +176,7 @@ impl Projections {
         from: Option<Day>,
         to: Option<Day>,
     ) -> Result<Vec<UsageRow>, ProjectionError> {
-        queries::usage(&self.pool, account, from, to).await
+        queries::usage(&self.database, account, from, to).await
     }
 
     /// Jobs in the order in which they were charged: at most `limit` after `after`, which is the last one's
@@ -189,7 +187,7 @@ impl Projections {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<JobRow>, ProjectionError> {
-        queries::jobs(&self.pool, filter, after, limit).await
+        queries::jobs(&self.database, filter, after, limit).await
     }
 
     /// Contradictions as they happened: at most `limit` after `after`.
@@ -198,7 +196,7 @@ impl Projections {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<ContradictionRow>, ProjectionError> {
-        queries::contradictions(&self.pool, after, limit).await
+        queries::contradictions(&self.database, after, limit).await
     }
 
     /// Reads the log as what it moved, for a fold that does not ask the rows.
@@ -207,10 +205,10 @@ impl Projections {
         LogReader::new(Arc::clone(&self.catalog), self.zone())
     }
 
-    /// The embedded store beneath.
+    /// The database beneath.
     #[must_use]
-    pub fn store(&self) -> &SqliteStore {
-        &self.store
+    pub fn database(&self) -> &Database {
+        &self.database
     }
 
     /// Jobs that wait for a person, in the order in which they became dead letters: at most `limit` after `after`.
@@ -220,15 +218,15 @@ impl Projections {
         after: Option<Position>,
         limit: u32,
     ) -> Result<Page<DeadLetterRow>, ProjectionError> {
-        dead_letters::dead_letters(&self.pool, filter, after, limit).await
+        dead_letters::dead_letters(&self.database, filter, after, limit).await
     }
 
     /// How many jobs wait for a person.
     pub async fn open_dead_letters(&self) -> Result<u64, ProjectionError> {
-        dead_letters::count(&self.pool).await
+        dead_letters::count(&self.database).await
     }
 
     pub(crate) fn zone(&self) -> Zone {
-        self.store.identity().zone
+        self.database.identity().zone
     }
 }

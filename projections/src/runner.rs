@@ -126,11 +126,11 @@ impl<'a> Runner<'a> {
     pub(crate) async fn start(projections: &'a Projections) -> Result<Self, ProjectionError> {
         let zone = projections.zone();
         projections
-            .store
-            .snapshot(move |connection| {
-                for checkpoint in checkpoint::read_all(connection)? {
+            .database
+            .snapshot(move |tx| {
+                for checkpoint in checkpoint::read_all(tx)? {
                     checkpoint.check_definition(zone)?;
-                    checkpoint.check_event(connection)?;
+                    checkpoint.check_event(tx)?;
                 }
                 Ok::<(), ProjectionError>(())
             })
@@ -148,7 +148,7 @@ impl<'a> Runner<'a> {
 
     /// Brings every projection that can go on to the head as it is now.
     pub(crate) async fn catch_up(&mut self) -> Result<Progress, ProjectionError> {
-        let head = self.projections.store.head().await?;
+        let head = self.projections.database.head().await?;
         let (mut events_read, mut events_applied) = (0, 0);
         loop {
             let (from, batch, standing) = match self.next(head).await? {
@@ -179,12 +179,12 @@ impl<'a> Runner<'a> {
         let projections = self.projections;
         let (halts, limit) = (self.halts.clone(), projections.page_events);
         let (catalog, zone) = (Arc::clone(&projections.catalog), projections.zone());
-        let next = projections.store.snapshot(move |connection| {
-            let checkpoints = checkpoint::read_all(connection)?;
+        let next = projections.database.snapshot(move |tx| {
+            let checkpoints = checkpoint::read_all(tx)?;
             let Some((from, limit)) = place(&checkpoints, &halts, target, limit) else {
                 return Ok(Next::Done(checkpoints));
             };
-            let batch = Batch::read(connection, (&catalog, zone), from, limit)?;
+            let batch = Batch::read(tx, (&catalog, zone), from, limit)?;
             if batch.events.is_empty() && batch.unreadable.is_none() {
                 // The head is past it: to go round and round would be worse than to say so.
                 let why = format_args!("no event after position {from}");
@@ -205,12 +205,12 @@ impl<'a> Runner<'a> {
             batch, standing, ..
         } = &mut next
         {
-            let (store, catalog) = (&projections.store, &projections.catalog);
+            let (database, catalog) = (&projections.database, &projections.catalog);
             if standing.contains(&Projection::Contradictions) {
-                batch.payers = contradictions::payers(store, catalog, batch).await?;
+                batch.payers = contradictions::payers(database, catalog, batch).await?;
             }
             if standing.contains(&Projection::DeadLetters) {
-                batch.fates = dead_letters::fates(store, catalog, batch).await?;
+                batch.fates = dead_letters::fates(database, catalog, batch).await?;
             }
         }
         Ok(next)
@@ -224,10 +224,11 @@ impl<'a> Runner<'a> {
         batch: &Arc<Batch>,
     ) -> Result<u64, ProjectionError> {
         let (batch, zone) = (Arc::clone(batch), self.projections.zone());
+        let loading = self.projections.loading;
         let applied = self
             .projections
-            .store
-            .write(move |connection| apply(connection, zone, projection, from, &batch))
+            .database
+            .write(move |tx| apply(tx, zone, (projection, loading), from, &batch))
             .await?;
         Ok(match applied {
             Applied::Moved => 0,
@@ -290,7 +291,7 @@ pub(crate) async fn follow(
     stop: &CancellationToken,
     observer: Observer<'_>,
 ) -> Result<(), ProjectionError> {
-    let mut appended = projections.store.appended();
+    let mut appended = projections.database.appended();
     let mut runner = None;
     let mut told = Vec::new();
     let mut pause = POLL;

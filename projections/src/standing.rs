@@ -3,14 +3,13 @@
 //! Head, checkpoints and the age of what waits are read in one snapshot, from the store and never from what a loop remembers: if the
 //! loop is dead, the lag grows. It is one short read by indexes, whatever the size of the log, and it waits for no scan.
 
+use recoup::sql::Transaction;
 use recoup::store::StoreError;
-use recoup::store::sqlite::{read_head, read_span};
-use recoup::{Position, Timestamp};
-use rusqlite::{Connection, OptionalExtension};
+use recoup::{Position, Timestamp, values};
 
 use crate::catalog::Projection;
 use crate::checkpoint::{self, Checkpoint};
-use crate::error::{ProjectionError, damaged, table_error};
+use crate::error::{ProjectionError, damaged};
 use crate::ways_out;
 
 /// All projections at one moment.
@@ -43,33 +42,25 @@ pub struct Stand {
 
 // No more are counted: a look must not take longer the more there is to look at.
 pub(crate) const DEAD_LETTERS: &str =
-    "SELECT count(*) FROM (SELECT 1 FROM dead_letters LIMIT 100000)";
+    "SELECT count(*) FROM (SELECT 1 FROM dead_letters LIMIT 100000) AS waiting";
 
 pub(crate) const LAST_REBUILD: &str = "SELECT finished_at FROM rebuild_runs
     WHERE origin = 'hourly' AND state = 'done' ORDER BY run DESC LIMIT 1";
 
 pub(crate) const FIRST_DEADLINE: &str = "SELECT min(deadline) FROM due";
 
-pub(crate) fn read(
-    connection: &Connection,
-    zone: recoup::Zone,
-) -> Result<Standing, ProjectionError> {
-    let head = read_head(connection)?;
+pub(crate) fn read(tx: &Transaction<'_>, zone: recoup::Zone) -> Result<Standing, ProjectionError> {
+    let head = tx.read_head()?;
     let mut projections = Vec::with_capacity(Projection::ALL.len());
     for projection in Projection::ALL {
-        let Some(checkpoint) = checkpoint::read(connection, projection)? else {
+        let Some(checkpoint) = checkpoint::read(tx, projection)? else {
             return Err(damaged("checkpoints", format_args!("{projection} has no row")).into());
         };
-        projections.push(stand(connection, checkpoint, zone)?);
+        projections.push(stand(tx, checkpoint, zone)?);
     }
     let number = |sql: &str| {
-        connection
-            .prepare_cached(sql)
-            .and_then(|mut statement| {
-                let found = statement.query_row([], |row| row.get::<_, Option<i64>>(0));
-                found.optional().map(Option::flatten)
-            })
-            .map_err(table_error)
+        let found = tx.row(sql, values![], |row| row.get::<Option<i64>>(0));
+        found.map(Option::flatten)
     };
     let dead_letters = number(DEAD_LETTERS)?.unwrap_or(0);
     let last_rebuild = number(LAST_REBUILD)?.map(Timestamp::from_micros);
@@ -84,13 +75,13 @@ pub(crate) fn read(
 }
 
 fn stand(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     checkpoint: Checkpoint,
     zone: recoup::Zone,
 ) -> Result<Stand, ProjectionError> {
     let checked = checkpoint
         .check_definition(zone)
-        .and_then(|()| checkpoint.check_event(connection));
+        .and_then(|()| checkpoint.check_event(tx));
     let refused = match checked {
         Ok(()) => None,
         Err(
@@ -99,18 +90,18 @@ fn stand(
         Err(error) => return Err(error),
     };
     Ok(Stand {
-        waiting_since: waiting_since(connection, checkpoint.position)?,
+        waiting_since: waiting_since(tx, checkpoint.position)?,
         refused,
-        skips: ways_out::in_force(connection, checkpoint.projection)?.len() as u64,
+        skips: ways_out::in_force(tx, checkpoint.projection)?.len() as u64,
         checkpoint,
     })
 }
 
 /// When the event after `position` was posted, also if it cannot be read.
 fn waiting_since(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     position: Position,
 ) -> Result<Option<Timestamp>, StoreError> {
     let next = Position::new(position.get().saturating_add(1));
-    Ok(read_span(connection, next)?.map(|span| span.posted_at))
+    Ok(tx.read_span(next)?.map(|span| span.posted_at))
 }

@@ -11,14 +11,13 @@
 //! for rows of another definition or of another log. It is one transaction, which grows with the table: appends wait for
 //! it, at most as long as a writer waits for anybody, and are told `Unavailable` after that.
 
-use recoup::store::sqlite::{read_span, store_error};
+use recoup::sql::{Row, Transaction};
 use recoup::store::{EventId, StoreError};
-use recoup::{Position, Reason, Timestamp, Zone};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use recoup::{Position, Reason, Timestamp, Zone, values};
 
 use crate::catalog::Projection;
 use crate::checkpoint::{self, Checkpoint, Halt, Step, UNREADABLE};
-use crate::error::{ProjectionError, damaged, table_error};
+use crate::error::{ProjectionError, damaged};
 
 /// Who decided on a way out, why and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,14 +74,14 @@ pub struct Reset {
 
 /// Moves `projection` past the event at `position`, if that is what it is halted at.
 pub(crate) fn skip(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     zone: Zone,
     (projection, position): (Projection, Position),
     decision: Decision,
 ) -> Result<SkipOutcome, ProjectionError> {
-    let checkpoint = stored(connection, projection)?;
+    let checkpoint = stored(tx, projection)?;
     checkpoint.check_definition(zone)?;
-    checkpoint.check_event(connection)?;
+    checkpoint.check_event(tx)?;
     let halt = match &checkpoint.halted {
         None => return Ok(SkipOutcome::NotHalted),
         Some(halt) if halt.position != position => {
@@ -90,10 +89,10 @@ pub(crate) fn skip(
         }
         Some(halt) => halt,
     };
-    let event_id = checkpoint::event_at(connection, position)?;
+    let event_id = checkpoint::event_at(tx, position)?;
     let last_position = match event_id {
         Some(_) => position,
-        None => end_of_broken(connection, position)?,
+        None => end_of_broken(tx, position)?,
     };
     if last_position <= checkpoint.position {
         let why = format_args!("{projection} is halted at an event before its checkpoint");
@@ -112,79 +111,76 @@ pub(crate) fn skip(
         retired: 0,
         halted: None,
     };
-    if !checkpoint::advance(connection, &checkpoint, &step)? {
+    if !checkpoint::advance(tx, &checkpoint, &step)? {
         let why = format_args!("{projection} moved under the write lock");
         return Err(damaged("checkpoints", why).into());
     }
-    record_skip(connection, &skip)?;
+    record_skip(tx, &skip)?;
     Ok(SkipOutcome::Skipped(skip))
 }
 
-fn stored(connection: &Connection, projection: Projection) -> Result<Checkpoint, StoreError> {
-    checkpoint::read(connection, projection)?
+fn stored(tx: &Transaction<'_>, projection: Projection) -> Result<Checkpoint, StoreError> {
+    checkpoint::read(tx, projection)?
         .ok_or_else(|| damaged("checkpoints", format_args!("{projection} has no row")))
 }
 
 /// The last event of the append at `position`, none of which can be read.
-fn end_of_broken(connection: &Connection, position: Position) -> Result<Position, StoreError> {
-    let span = read_span(connection, position)?;
+fn end_of_broken(tx: &Transaction<'_>, position: Position) -> Result<Position, StoreError> {
+    let span = tx.read_span(position)?;
     span.map(|span| span.last)
         .ok_or_else(|| damaged("appends", format_args!("no event at position {position}")))
 }
 
 /// Empties the projection's table and puts its checkpoint to the start of the log, as this build counts it.
 pub(crate) fn reset(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     zone: Zone,
     projection: Projection,
     decision: &Decision,
 ) -> Result<Reset, ProjectionError> {
     // Read as it is: what does not fit this build, or is no checkpoint of ours at all, is what a reset is for.
     let sql = "SELECT position, definition FROM checkpoints WHERE projection = ?1";
-    let before: Option<(i64, String)> = connection
-        .query_row(sql, [projection.name()], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .optional()
-        .map_err(table_error)?;
+    let before: Option<(i64, String)> = tx.row(sql, values![projection.name()], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
     let sql = format!("DELETE FROM {}", projection.name());
-    let rows = connection.execute(&sql, []).map_err(table_error)?;
-    checkpoint::restart(connection, projection, zone)?;
+    let rows = tx.execute(&sql, values![])?;
+    checkpoint::restart(tx, projection, zone)?;
     let (position, definition) = before.unzip();
-    let values = params![
+    let values = values![
         projection.name(),
         position.unwrap_or(0),
         definition.as_deref().unwrap_or("none"),
         decision.reason.as_ref().map(Reason::as_str),
-        decision.by,
+        &decision.by,
         decision.at.as_micros(),
     ];
     let sql = "INSERT INTO projection_skips
         (projection, kind, position, last_position, found, reason, decided_by, decided_at)
         VALUES (?1, 'reset', ?2, 0, ?3, ?4, ?5, ?6)";
-    connection.execute(sql, values).map_err(table_error)?;
+    tx.execute(sql, values)?;
     Ok(Reset {
         projection,
         position: position.map(Position::new),
         definition,
-        rows: rows as u64,
+        rows,
     })
 }
 
-fn record_skip(connection: &Connection, skip: &Skip) -> Result<(), StoreError> {
+fn record_skip(tx: &Transaction<'_>, skip: &Skip) -> Result<(), StoreError> {
     let sql = "INSERT INTO projection_skips (projection, kind, position, last_position, event_id,
         found, reason, decided_by, decided_at) VALUES (?1, 'skip', ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    let values = params![
+    let values = values![
         skip.projection.name(),
         skip.position.get(),
         skip.last_position.get(),
         skip.event_id.map(|id| id.to_string()),
-        skip.halted,
+        &skip.halted,
         skip.decision.reason.as_ref().map(Reason::as_str),
-        skip.decision.by,
+        &skip.decision.by,
         skip.decision.at.as_micros(),
     ];
-    connection.execute(sql, values).map_err(table_error)?;
+    tx.execute(sql, values)?;
     Ok(())
 }
 
@@ -194,14 +190,14 @@ pub(crate) const RECORDS: &str = "SELECT kind, position, last_position, event_id
 /// The skips that the rows of `projection` are marked by: those since it was last made anew, in order. People make them one by one, so
 /// there are few.
 pub(crate) fn in_force(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     projection: Projection,
 ) -> Result<Vec<Skip>, StoreError> {
-    let mut statement = connection.prepare_cached(RECORDS).map_err(store_error)?;
-    let mut rows = statement.query([projection.name()]).map_err(store_error)?;
     let mut skips = Vec::new();
-    while let Some(row) = rows.next().map_err(store_error)? {
-        match skip_of(row, projection)? {
+    for record in tx.rows(RECORDS, values![projection.name()], |row| {
+        skip_of(row, projection)
+    })? {
+        match record {
             Some(skip) => skips.push(skip),
             None => skips.clear(),
         }
@@ -210,37 +206,37 @@ pub(crate) fn in_force(
 }
 
 /// Whether rows of `projection` lack events that a person had it skip.
-pub fn has_skips(connection: &Connection, projection: Projection) -> Result<bool, StoreError> {
-    Ok(!in_force(connection, projection)?.is_empty())
+pub fn has_skips(tx: &Transaction<'_>, projection: Projection) -> Result<bool, StoreError> {
+    Ok(!in_force(tx, projection)?.is_empty())
 }
 
 /// The skip that `row` records; none if it records a reset.
 fn skip_of(row: &Row<'_>, projection: Projection) -> Result<Option<Skip>, StoreError> {
-    let kind: String = row.get(0).map_err(store_error)?;
+    let kind: String = row.get(0)?;
     if kind == "reset" {
         return Ok(None);
     }
     let wrong = |why: &str| damaged("projection_skips", format_args!("{projection} has {why}"));
-    let id: Option<String> = row.get(3).map_err(store_error)?;
+    let id: Option<String> = row.get(3)?;
     let event_id = id
         .map(|id| id.parse().map(EventId::new))
         .transpose()
         .map_err(|_| wrong("an event id that is none"))?;
-    let reason: Option<String> = row.get(5).map_err(store_error)?;
+    let reason: Option<String> = row.get(5)?;
     let reason = reason
         .map(Reason::new)
         .transpose()
         .map_err(|_| wrong("a reason that is none"))?;
     Ok(Some(Skip {
         projection,
-        position: Position::new(row.get(1).map_err(store_error)?),
-        last_position: Position::new(row.get(2).map_err(store_error)?),
+        position: Position::new(row.get(1)?),
+        last_position: Position::new(row.get(2)?),
         event_id,
-        halted: row.get(4).map_err(store_error)?,
+        halted: row.get(4)?,
         decision: Decision {
             reason,
-            by: row.get(6).map_err(store_error)?,
-            at: Timestamp::from_micros(row.get(7).map_err(store_error)?),
+            by: row.get(6)?,
+            at: Timestamp::from_micros(row.get(7)?),
         },
     }))
 }

@@ -108,7 +108,9 @@ fn classify_one(cause: &(dyn std::error::Error + 'static)) -> Option<(Exit, Opti
         return match error {
             RebuildError::Projection(error) => classify_one(error),
             RebuildError::Store(error) => classify_one(error),
-            RebuildError::Shadow(_) => Some((Exit::Failed, Some("shadow"))),
+            RebuildError::Shadow(_) | RebuildError::ShadowFigures(_) => {
+                Some((Exit::Failed, Some("shadow")))
+            }
             RebuildError::SetBack { .. } => Some((Exit::Failed, Some("set_back"))),
             RebuildError::Overflow { .. } => Some((Exit::Failed, Some("overflow"))),
             RebuildError::TooBusy => Some((Exit::Failed, Some("too_busy"))),

@@ -8,14 +8,12 @@ use std::collections::HashMap;
 
 use recoup::account::{AccountEvent, AccountState, Floor, MonthState};
 use recoup::codec::Event;
+use recoup::sql::Transaction;
 use recoup::store::StoreError;
-use recoup::store::sqlite::read_accounts;
-use recoup::{AccountId, Position};
-use rusqlite::Connection;
+use recoup::{AccountId, Position, values};
 
 use super::report::{Area, Fields, Report};
 use super::rows::or_none;
-use crate::error::table_error;
 
 /// How many accounts are read at a time.
 const ROWS: usize = 1_000;
@@ -74,7 +72,7 @@ impl Accounts {
     /// Compares the union of the accounts of both sides.
     pub(super) fn finish(
         mut self,
-        connection: &Connection,
+        tx: &Transaction<'_>,
         report: &mut Report,
     ) -> Result<(), StoreError> {
         if self.is_blind {
@@ -82,7 +80,7 @@ impl Accounts {
         }
         let mut after: Option<AccountId> = None;
         loop {
-            let page = match read_accounts(connection, after.as_ref(), ROWS) {
+            let page = match tx.read_accounts(after.as_ref(), ROWS) {
                 Ok(page) => page,
                 Err(StoreError::Damaged { why }) => {
                     report.wrong(Area::AccountState, "the table", why);
@@ -99,7 +97,7 @@ impl Accounts {
             after = page.into_iter().next_back().map(|(account, _)| account);
         }
         self.report_missing(report);
-        report_orphans(connection, report)
+        report_orphans(tx, report)
     }
 
     fn compare(&mut self, report: &mut Report, account: &AccountId, found: &AccountState) {
@@ -133,18 +131,16 @@ impl Accounts {
 }
 
 /// Months without an account: no figure of an account leads to them.
-fn report_orphans(connection: &Connection, report: &mut Report) -> Result<(), StoreError> {
+fn report_orphans(tx: &Transaction<'_>, report: &mut Report) -> Result<(), StoreError> {
     let sql = "SELECT account, month, spent, held, reserved FROM account_month m
         WHERE NOT EXISTS (SELECT 1 FROM account_state s WHERE s.account = m.account)
         ORDER BY account, month";
-    let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
-    let rows = statement.query_map([], |row| {
+    let rows = tx.rows(sql, values![], |row| {
         let (account, month): (String, String) = (row.get(0)?, row.get(1)?);
         let figures: [i64; 3] = [row.get(2)?, row.get(3)?, row.get(4)?];
         Ok((format!("{account}, month {month}"), figures))
-    });
-    for row in rows.map_err(table_error)? {
-        let (subject, figures) = row.map_err(table_error)?;
+    })?;
+    for (subject, figures) in rows {
         let names = ["spent", "held", "reserved"];
         let fields = names
             .into_iter()

@@ -5,12 +5,11 @@
 
 use std::collections::VecDeque;
 
-use recoup::Position;
+use recoup::sql::{Row, Transaction};
 use recoup::store::StoreError;
-use rusqlite::{Connection, Row, params};
+use recoup::{Position, values};
 
 use super::report::{Area, Fields, Report};
-use crate::error::table_error;
 
 /// How many rows are read at a time.
 const ROWS: i64 = 2_000;
@@ -22,7 +21,7 @@ pub(super) trait LogRow: Sized + PartialEq {
     /// The table's rows after position `?1`, at most `?2`, in order.
     const SQL: &'static str;
 
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self>;
+    fn read(row: &Row<'_>) -> Result<Self, StoreError>;
     fn position(&self) -> i64;
     fn fields(&self) -> Fields;
 }
@@ -49,7 +48,7 @@ impl<T: LogRow> Alongside<T> {
     /// The event at `position` calls for a row.
     pub(super) fn expect(
         &mut self,
-        (connection, report): (&Connection, &mut Report),
+        (tx, report): (&Transaction<'_>, &mut Report),
         position: Position,
         expected: impl FnOnce() -> T,
     ) -> Result<(), StoreError> {
@@ -60,7 +59,7 @@ impl<T: LogRow> Alongside<T> {
         report.count(T::AREA, 1);
         loop {
             let due = expected.position();
-            let Some(row) = self.next(connection, |row| row.position() <= due)? else {
+            let Some(row) = self.next(tx, |row| row.position() <= due)? else {
                 let subject = format_args!("position {due}");
                 report.row(T::AREA, subject, (Some(expected.fields()), None));
                 return Ok(());
@@ -91,11 +90,11 @@ impl<T: LogRow> Alongside<T> {
     /// No more events: what is left in the table stands for nothing.
     pub(super) fn finish(
         mut self,
-        connection: &Connection,
+        tx: &Transaction<'_>,
         report: &mut Report,
     ) -> Result<(), StoreError> {
         if self.until.is_some() {
-            while let Some(row) = self.next(connection, |_| true)? {
+            while let Some(row) = self.next(tx, |_| true)? {
                 invented(report, &row);
             }
         }
@@ -105,17 +104,12 @@ impl<T: LogRow> Alongside<T> {
     /// Takes the next row, if there is one that `is_wanted`.
     fn next(
         &mut self,
-        connection: &Connection,
+        tx: &Transaction<'_>,
         is_wanted: impl FnOnce(&T) -> bool,
     ) -> Result<Option<T>, StoreError> {
         if self.rows.is_empty() && !self.is_exhausted {
-            let mut statement = connection.prepare_cached(T::SQL).map_err(table_error)?;
-            let found = statement
-                .query_map(params![self.read_to, ROWS], T::read)
-                .map_err(table_error)?;
-            for row in found {
-                self.rows.push_back(row.map_err(table_error)?);
-            }
+            let page = tx.rows(T::SQL, values![self.read_to, ROWS], T::read)?;
+            self.rows = page.into();
             match self.rows.back() {
                 Some(last) => self.read_to = last.position(),
                 None => self.is_exhausted = true,

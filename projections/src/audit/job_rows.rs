@@ -2,13 +2,15 @@
 //!
 //! The walk stops there once to compare, and goes on. Bound: a page of rows in memory.
 
+use std::collections::HashSet;
+
+use recoup::sql::{Row, Transaction};
 use recoup::store::StoreError;
-use recoup::{JobId, Position};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use recoup::{JobId, Position, values};
 
 use super::jobs::{Jobs, Standing};
 use super::report::{Area, Fields, Report};
-use crate::error::table_error;
+use crate::keys;
 
 /// How many rows are read at a time.
 const ROWS: i64 = 2_000;
@@ -35,7 +37,7 @@ struct Stored {
 }
 
 impl Stored {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
         Ok(Self {
             opened: row.get(0)?,
             job: row.get(1)?,
@@ -122,39 +124,33 @@ impl JobRows {
     pub(super) fn compare_before(
         &mut self,
         next: Option<Position>,
-        (connection, report): (&Connection, &mut Report),
+        (tx, report): (&Transaction<'_>, &mut Report),
         jobs: &Jobs,
     ) -> Result<(), StoreError> {
         let is_due = |until: &mut Position| next.is_none_or(|next| next > *until);
         if self.until.take_if(is_due).is_none() {
             return Ok(());
         }
-        let rows_of_jobs = compare_rows(connection, report, jobs)?;
+        let rows_of_jobs = compare_rows(tx, report, jobs)?;
         let expected = jobs.standings().count() as u64;
         report.count(Area::JobRows, expected);
         if rows_of_jobs != expected {
-            report_missing(connection, report, jobs)?;
+            report_missing(tx, report, jobs)?;
         }
         Ok(())
     }
 }
 
 /// Compares every row of the table. Gives how many of them are of jobs that should have one.
-fn compare_rows(
-    connection: &Connection,
-    report: &mut Report,
-    jobs: &Jobs,
-) -> Result<u64, StoreError> {
-    let mut statement = connection.prepare_cached(ROWS_AFTER).map_err(table_error)?;
+fn compare_rows(tx: &Transaction<'_>, report: &mut Report, jobs: &Jobs) -> Result<u64, StoreError> {
     let (mut after, mut rows_of_jobs) = (i64::MIN, 0);
     loop {
-        let page = statement
-            .query_map(params![after, ROWS], Stored::read)
-            .map_err(table_error)?;
-        let mut is_empty = true;
+        let page = tx.rows(ROWS_AFTER, values![after, ROWS], Stored::read)?;
+        let Some(last) = page.last() else {
+            return Ok(rows_of_jobs);
+        };
+        after = last.opened;
         for row in page {
-            let row = row.map_err(table_error)?;
-            (after, is_empty) = (row.opened, false);
             let standing = JobId::new(&row.job).map_or(Some(None), |job| jobs.standing(&job));
             let subject = format_args!("job {}", row.job);
             match standing {
@@ -170,29 +166,25 @@ fn compare_rows(
                 None => {}
             }
         }
-        if is_empty {
-            return Ok(rows_of_jobs);
-        }
     }
 }
 
 fn report_missing(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     report: &mut Report,
     jobs: &Jobs,
 ) -> Result<(), StoreError> {
-    let sql = "SELECT 1 FROM jobs WHERE job = ?1";
-    let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
-    let mut missing = Vec::new();
-    for (job, standing) in jobs.standings() {
-        let found = statement
-            .query_row([job.as_str()], |_| Ok(()))
-            .optional()
-            .map_err(table_error)?;
-        if found.is_none() {
-            missing.push((job, standing));
-        }
-    }
+    let sql = "SELECT job FROM jobs WHERE job IN (VALUES :keys)";
+    let expected: Vec<_> = jobs
+        .standings()
+        .map(|(job, _)| [job.as_str().into()])
+        .collect();
+    let found = keys::rows(tx, sql, &expected, |row| row.get(0))?;
+    let found: HashSet<String> = found.into_iter().collect();
+    let mut missing: Vec<_> = jobs
+        .standings()
+        .filter(|(job, _)| !found.contains(job.as_str()))
+        .collect();
     missing.sort_unstable_by_key(|(_, standing)| standing.opened);
     for (job, standing) in missing {
         let subject = format_args!("job {job}");

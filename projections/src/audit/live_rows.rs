@@ -3,15 +3,16 @@
 //! The walk stops there once to compare, and goes on. A job in the middle of an append is left out: between an attempt's failure and what
 //! follows from it, its state is neither the old one nor the new one. Bound: a page of rows in memory.
 
+use std::collections::HashSet;
+
+use recoup::sql::{Row, Transaction, Value};
 use recoup::store::StoreError;
 use recoup::{JobId, Position};
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::jobs::Jobs;
 use super::report::{Area, Fields, Report};
 use super::rows::{Until, or_none};
-use crate::error::table_error;
+use crate::keys;
 
 /// How many rows are read at a time.
 const ROWS: i64 = 2_000;
@@ -22,13 +23,13 @@ pub(super) trait LiveRow: Sized + PartialEq {
     const AREA: Area;
     /// The table's rows after the place `?1`, at most `?2`, in order.
     const ROWS_AFTER: &'static str;
-    /// Whether the job `?1` has a row.
-    const HAS_ROW: &'static str;
+    /// Those of some jobs that have a row.
+    const WITH_ROW: &'static str;
 
     /// The place before all rows.
-    fn start() -> Value;
-    fn place(&self) -> Value;
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self>;
+    fn start() -> Value<'static>;
+    fn place(&self) -> Value<'static>;
+    fn read(row: &Row<'_>) -> Result<Self, StoreError>;
     fn job(&self) -> &str;
     fn fields(&self) -> Fields;
     /// What the row of `job` should be. The outer none: it cannot be told. The inner one: there should be no row.
@@ -66,20 +67,20 @@ impl LiveRows {
     pub(super) fn compare_before<T: LiveRow>(
         &mut self,
         step: &Step<'_>,
-        (connection, report): (&Connection, &mut Report),
+        (tx, report): (&Transaction<'_>, &mut Report),
         jobs: &Jobs,
     ) -> Result<(), StoreError> {
         let is_due = |until: &mut Position| step.next.is_none_or(|next| next > *until);
         if self.until.take_if(is_due).is_none() {
             return Ok(());
         }
-        let found = compare_rows::<T>(connection, report, (jobs, step.unfinished))?;
+        let found = compare_rows::<T>(tx, report, (jobs, step.unfinished))?;
         let expected = T::all(jobs)
             .filter(|(job, _)| Some(*job) != step.unfinished)
             .count() as u64;
         report.count(T::AREA, expected);
         if found != expected {
-            report_missing::<T>(connection, report, (jobs, step.unfinished))?;
+            report_missing::<T>(tx, report, (jobs, step.unfinished))?;
         }
         Ok(())
     }
@@ -87,22 +88,18 @@ impl LiveRows {
 
 /// Compares every row of the table. Gives how many of them are of jobs that should have one.
 fn compare_rows<T: LiveRow>(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     report: &mut Report,
     (jobs, unfinished): (&Jobs, Option<&JobId>),
 ) -> Result<u64, StoreError> {
-    let mut statement = connection
-        .prepare_cached(T::ROWS_AFTER)
-        .map_err(table_error)?;
     let (mut after, mut rows_of_jobs) = (T::start(), 0);
     loop {
-        let page = statement
-            .query_map(params![after, ROWS], T::read)
-            .map_err(table_error)?;
-        let mut last = None;
+        let page = tx.rows(T::ROWS_AFTER, &[after, ROWS.into()], T::read)?;
+        let Some(last) = page.last() else {
+            return Ok(rows_of_jobs);
+        };
+        after = last.place();
         for row in page {
-            let row = row.map_err(table_error)?;
-            last = Some(row.place());
             let job = JobId::new(row.job());
             if job.as_ref().ok() == unfinished && unfinished.is_some() {
                 continue;
@@ -122,29 +119,21 @@ fn compare_rows<T: LiveRow>(
                 None => {}
             }
         }
-        match last {
-            Some(last) => after = last,
-            None => return Ok(rows_of_jobs),
-        }
     }
 }
 
 fn report_missing<T: LiveRow>(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     report: &mut Report,
     (jobs, unfinished): (&Jobs, Option<&JobId>),
 ) -> Result<(), StoreError> {
-    let mut statement = connection.prepare_cached(T::HAS_ROW).map_err(table_error)?;
-    let mut missing = Vec::new();
-    for (job, expected) in T::all(jobs).filter(|(job, _)| Some(*job) != unfinished) {
-        let found = statement
-            .query_row([job.as_str()], |_| Ok(()))
-            .optional()
-            .map_err(table_error)?;
-        if found.is_none() {
-            missing.push((job, expected));
-        }
-    }
+    let expected = || T::all(jobs).filter(|(job, _)| Some(*job) != unfinished);
+    let asked: Vec<_> = expected().map(|(job, _)| [job.as_str().into()]).collect();
+    let found = keys::rows(tx, T::WITH_ROW, &asked, |row| row.get(0))?;
+    let found: HashSet<String> = found.into_iter().collect();
+    let mut missing: Vec<_> = expected()
+        .filter(|(job, _)| !found.contains(job.as_str()))
+        .collect();
     missing.sort_unstable_by_key(|(job, _)| *job);
     for (job, expected) in missing {
         let subject = format_args!("job {job}");
@@ -174,17 +163,17 @@ impl LiveRow for DueRecord {
     const ROWS_AFTER: &'static str = "SELECT job, account, kind, mode, state, timer, armed_at,
         deadline, startable_at, attempt, last_position FROM due
         WHERE job > ?1 ORDER BY job LIMIT ?2";
-    const HAS_ROW: &'static str = "SELECT 1 FROM due WHERE job = ?1";
+    const WITH_ROW: &'static str = "SELECT job FROM due WHERE job IN (VALUES :keys)";
 
-    fn start() -> Value {
-        Value::Text(String::new())
+    fn start() -> Value<'static> {
+        "".into()
     }
 
-    fn place(&self) -> Value {
-        Value::Text(self.job.clone())
+    fn place(&self) -> Value<'static> {
+        self.job.clone().into()
     }
 
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
         Ok(Self {
             job: row.get(0)?,
             account: row.get(1)?,
@@ -246,17 +235,17 @@ impl LiveRow for DeadLetterRecord {
     const AREA: Area = Area::DeadLetters;
     const ROWS_AFTER: &'static str = "SELECT position, job, account, kind, cost, cause, attempts,
         reason, dead_lettered_at FROM dead_letters WHERE position > ?1 ORDER BY position LIMIT ?2";
-    const HAS_ROW: &'static str = "SELECT 1 FROM dead_letters WHERE job = ?1";
+    const WITH_ROW: &'static str = "SELECT job FROM dead_letters WHERE job IN (VALUES :keys)";
 
-    fn start() -> Value {
-        Value::Integer(i64::MIN)
+    fn start() -> Value<'static> {
+        i64::MIN.into()
     }
 
-    fn place(&self) -> Value {
-        Value::Integer(self.position)
+    fn place(&self) -> Value<'static> {
+        self.position.into()
     }
 
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
         Ok(Self {
             position: row.get(0)?,
             job: row.get(1)?,

@@ -3,14 +3,14 @@
 //! A checkpoint that is neither is a finding itself, and its table is not compared: the audit would hold rows against something
 //! that they were never meant to be. An event that a person had skipped is a finding too, for as long as the rows lack it.
 
+use recoup::sql::Transaction;
 use recoup::{Position, Reason, Zone};
-use rusqlite::{Connection, OptionalExtension};
 
 use super::report::{Area, Report};
 use super::rows::Until;
 use crate::catalog::Projection;
 use crate::checkpoint;
-use crate::error::{ProjectionError, table_error};
+use crate::error::ProjectionError;
 use crate::ways_out::{self, Skip};
 
 pub(super) struct Marks {
@@ -21,18 +21,19 @@ pub(super) struct Marks {
 
 impl Marks {
     pub(super) fn read(
-        connection: &Connection,
+        tx: &Transaction<'_>,
         zone: Zone,
         report: &mut Report,
     ) -> Result<Self, ProjectionError> {
         let (mut marks, mut skips) = (Vec::new(), Vec::new());
-        if !has_table(connection, "checkpoints")? {
+        // A ledger has none of our tables before projections were first opened, and not all of them before an upgrade.
+        if !tx.has_table("checkpoints")? {
             return Ok(Self { marks, skips });
         }
-        let has_skips = has_table(connection, "projection_skips")?;
+        let has_skips = tx.has_table("projection_skips")?;
         for projection in Projection::ALL {
             report.count(Area::Checkpoints, 1);
-            let Some(checkpoint) = checkpoint::read(connection, projection)? else {
+            let Some(checkpoint) = checkpoint::read(tx, projection)? else {
                 let what = "has no checkpoint: its rows are not compared".to_owned();
                 report.wrong(Area::Checkpoints, projection, what);
                 continue;
@@ -42,14 +43,14 @@ impl Marks {
                 report.wrong(Area::Checkpoints, projection, what);
             }
             if has_skips {
-                for skip in ways_out::in_force(connection, projection)? {
+                for skip in ways_out::in_force(tx, projection)? {
                     report.wrong(Area::Checkpoints, projection, name_skip(&skip));
                     skips.push(skip);
                 }
             }
             let checked = checkpoint
                 .check_definition(zone)
-                .and_then(|()| checkpoint.check_event(connection));
+                .and_then(|()| checkpoint.check_event(tx));
             match checked {
                 Ok(()) => marks.push((projection, checkpoint.position)),
                 Err(
@@ -106,14 +107,4 @@ fn name_skip(skip: &Skip) -> String {
         "{what} skipped in {} by {}: {reason}; at {}{id}, where it was halted: {}; its rows are not the log's until it is reset",
         skip.projection, decision.by, decision.at, skip.halted
     )
-}
-
-/// Whether the ledger has a table: it has none of ours before projections were first opened, and not all of them before an upgrade.
-fn has_table(connection: &Connection, name: &str) -> Result<bool, ProjectionError> {
-    let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
-    let found = connection
-        .query_row(sql, [name], |_| Ok(()))
-        .optional()
-        .map_err(table_error)?;
-    Ok(found.is_some())
 }

@@ -6,7 +6,7 @@
 //! projection at its own checkpoint. The fold of a job and the fold of an account are the ledger's; what the projections should
 //! hold is computed here again, from the events, by none of the projections' code.
 //!
-//! Before that the file itself is looked at ([`file`]): a guard that lacks an entry would let a job be charged twice.
+//! Before that the database itself is looked at ([`file`]): a guard that lacks an entry would let a job be charged twice.
 //!
 //! What cannot be read is a finding, and nothing is summed over it: the fold of that stream and its account stops there,
 //! and so does the comparison of a projection that claims to have passed it.
@@ -15,7 +15,7 @@
 //! the scale of the ledger: nothing in the file contradicts another value. No checksum covers them.
 //!
 //! Bounds: a page of the log and a page of a table in memory, beside them a few hundred bytes for each job, each account and its
-//! months, and each row of daily usage: nothing that grows with the number of events. The snapshot keeps the file's WAL from being
+//! months, and each row of daily usage: nothing that grows with the number of events. The snapshot keeps a file's WAL from being
 //! folded back until the audit is done. No lock is taken; writers go on.
 
 mod accounts;
@@ -32,7 +32,7 @@ mod usage;
 mod walk;
 
 use recoup::EventStore;
-use recoup::store::sqlite::SqliteStore;
+use recoup::sql::Database;
 
 use crate::error::ProjectionError;
 
@@ -70,9 +70,7 @@ pub use report::{Audit, Check, Finding, MAX_FINDINGS};
 /// Audits the ledger as it is at this moment. Violations are 0, and not 0 is an incident.
 ///
 /// An error means that the audit could not be made, not that it found something.
-pub async fn audit(store: &SqliteStore) -> Result<Audit, ProjectionError> {
-    let zone = store.identity().zone;
-    store
-        .snapshot(move |connection| walk::audit(connection, zone))
-        .await
+pub async fn audit(database: &Database) -> Result<Audit, ProjectionError> {
+    let zone = database.identity().zone;
+    database.snapshot(move |tx| walk::audit(tx, zone)).await
 }

@@ -3,9 +3,9 @@
 use recoup::account::{AccountEvent, Posting};
 use recoup::codec::Event;
 use recoup::job::{Contradicted, JobEvent};
-use recoup::store::RecordedEvent;
+use recoup::sql::Row;
+use recoup::store::{RecordedEvent, StoreError};
 use recoup::{AccountId, JobId, Position};
-use rusqlite::Row;
 
 use super::alongside::LogRow;
 use super::report::{Area, Fields};
@@ -95,7 +95,7 @@ impl LogRow for EntryRecord {
     const SQL: &'static str = "SELECT position, account, type, amount, balance, job, kind, ref,
         reason, posted_at, charged_at FROM entries WHERE position > ?1 ORDER BY position LIMIT ?2";
 
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
         Ok(Self {
             position: row.get(0)?,
             account: row.get(1)?,
@@ -169,7 +169,7 @@ impl LogRow for ContradictionRecord {
     const SQL: &'static str = "SELECT position, job, account, signal, attempt, reason, result,
         posted_at FROM contradictions WHERE position > ?1 ORDER BY position LIMIT ?2";
 
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    fn read(row: &Row<'_>) -> Result<Self, StoreError> {
         Ok(Self {
             position: row.get(0)?,
             job: row.get(1)?,

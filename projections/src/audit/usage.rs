@@ -7,13 +7,12 @@ use std::collections::HashMap;
 use recoup::account::Posting;
 use recoup::codec::Event;
 use recoup::job::JobEvent;
+use recoup::sql::{Row, Transaction};
 use recoup::store::{RecordedEvent, StoreError};
-use recoup::{AccountId, Day, Kind, Position, Timestamp, Zone};
-use rusqlite::{Connection, Row, params};
+use recoup::{AccountId, Day, Kind, Position, Timestamp, Zone, values};
 
 use super::report::{Area, Fields, Report};
 use super::rows::Until;
-use crate::error::table_error;
 
 /// How many rows are read at a time.
 const ROWS: usize = 2_000;
@@ -107,7 +106,7 @@ impl Usage {
     /// Compares the union of the keys of both sides.
     pub(super) fn finish(
         mut self,
-        connection: &Connection,
+        tx: &Transaction<'_>,
         report: &mut Report,
     ) -> Result<(), StoreError> {
         if self.until.is_none() {
@@ -116,7 +115,7 @@ impl Usage {
         report.count(Area::DailyUsage, self.sums.len() as u64);
         let mut after = StoredKey::default();
         loop {
-            let rows = read(connection, &after)?;
+            let rows = read(tx, &after)?;
             let is_last = rows.len() < ROWS;
             for (stored, found) in rows {
                 let expected = key_of(&stored).and_then(|key| self.sums.remove(&key));
@@ -152,18 +151,14 @@ fn key_of((account, day, kind): &StoredKey) -> Option<Key> {
     Some((AccountId::new(account).ok()?, parsed, Kind::new(kind).ok()?))
 }
 
-fn read(connection: &Connection, after: &StoredKey) -> Result<Vec<(StoredKey, Sums)>, StoreError> {
+fn read(tx: &Transaction<'_>, after: &StoredKey) -> Result<Vec<(StoredKey, Sums)>, StoreError> {
     let (account, day, kind) = after;
     let limit = i64::try_from(ROWS).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(ROWS_AFTER).map_err(table_error)?;
-    let rows = statement
-        .query_map(params![account, day, kind, limit], row_of)
-        .map_err(table_error)?;
-    rows.map(|row| row.map_err(table_error)).collect()
+    tx.rows(ROWS_AFTER, values![account, day, kind, limit], row_of)
 }
 
-fn row_of(row: &Row<'_>) -> rusqlite::Result<(StoredKey, Sums)> {
-    let wide = |column| row.get::<_, i64>(column).map(i128::from);
+fn row_of(row: &Row<'_>) -> Result<(StoredKey, Sums), StoreError> {
+    let wide = |column| row.get::<i64>(column).map(i128::from);
     Ok((
         (row.get(0)?, row.get(1)?, row.get(2)?),
         Sums {

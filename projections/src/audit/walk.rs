@@ -4,10 +4,9 @@
 
 use recoup::codec::{Decoded, Event, Metadata, Stream, decode, event_id};
 use recoup::job::JobEvent;
-use recoup::store::sqlite::{read_head, read_page};
+use recoup::sql::Transaction;
 use recoup::store::{RecordedEvent, StoreError};
 use recoup::{Position, Revision, Zone};
-use rusqlite::Connection;
 
 use super::accounts::Accounts;
 use super::alongside::Alongside;
@@ -26,13 +25,13 @@ use crate::error::ProjectionError;
 /// How many events are read at a time.
 const PAGE_EVENTS: usize = 2_000;
 
-/// Audits what `connection`'s transaction sees.
-pub(super) fn audit(connection: &Connection, zone: Zone) -> Result<Audit, ProjectionError> {
-    let head = read_head(connection)?;
-    let mut walk = Walk::begin(connection, zone)?;
+/// Audits what `tx` sees.
+pub(super) fn audit(tx: &Transaction<'_>, zone: Zone) -> Result<Audit, ProjectionError> {
+    let head = tx.read_head()?;
+    let mut walk = Walk::begin(tx, zone)?;
     let mut after = Position::START;
     loop {
-        match read(connection, after, PAGE_EVENTS)? {
+        match read(tx, after, PAGE_EVENTS)? {
             Read::Page(page) => {
                 let Some(last) = page.last() else {
                     break;
@@ -58,18 +57,18 @@ enum Read {
 }
 
 /// Reads a page, up to an append whose row is broken as a whole.
-fn read(connection: &Connection, after: Position, limit: usize) -> Result<Read, StoreError> {
-    match read_page(connection, after, limit) {
+fn read(tx: &Transaction<'_>, after: Position, limit: usize) -> Result<Read, StoreError> {
+    match tx.read_page(after, limit) {
         Ok(page) => Ok(Read::Page(page)),
         // Smaller pages end before the broken append, until it is the next one.
-        Err(StoreError::Corrupt { .. }) if limit > 1 => read(connection, after, limit / 2),
+        Err(StoreError::Corrupt { .. }) if limit > 1 => read(tx, after, limit / 2),
         Err(StoreError::Corrupt { position, why }) => Ok(Read::Broken { position, why }),
         Err(error) => Err(error),
     }
 }
 
-struct Walk<'a> {
-    connection: &'a Connection,
+struct Walk<'a, 'c> {
+    tx: &'a Transaction<'c>,
     report: Report,
     events: u64,
     /// The last event, and whose stream it stands in.
@@ -86,13 +85,13 @@ struct Walk<'a> {
     contradictions: Alongside<ContradictionRecord>,
 }
 
-impl<'a> Walk<'a> {
-    fn begin(connection: &'a Connection, zone: Zone) -> Result<Self, ProjectionError> {
+impl<'a, 'c> Walk<'a, 'c> {
+    fn begin(tx: &'a Transaction<'c>, zone: Zone) -> Result<Self, ProjectionError> {
         let mut report = Report::default();
-        file::check(connection, &mut report)?;
-        let marks = Marks::read(connection, zone, &mut report)?;
+        file::check(tx, &mut report)?;
+        let marks = Marks::read(tx, zone, &mut report)?;
         Ok(Self {
-            connection,
+            tx,
             events: 0,
             last: None,
             streams: Streams::default(),
@@ -112,7 +111,7 @@ impl<'a> Walk<'a> {
     fn event(&mut self, recorded: &RecordedEvent) -> Result<(), StoreError> {
         self.events += 1;
         self.check_place(recorded);
-        let tools = (self.connection, &mut self.report);
+        let tools = (self.tx, &mut self.report);
         self.job_rows
             .compare_before(Some(recorded.position), tools, &self.jobs)?;
         self.compare_live_rows(Some(recorded))?;
@@ -147,14 +146,11 @@ impl<'a> Walk<'a> {
             next: next.map(|next| next.position),
             unfinished,
         };
-        let (connection, report) = (self.connection, &mut self.report);
+        let (tx, report) = (self.tx, &mut self.report);
         self.due
-            .compare_before::<DueRecord>(&step, (connection, report), &self.jobs)?;
-        self.dead_letters.compare_before::<DeadLetterRecord>(
-            &step,
-            (connection, report),
-            &self.jobs,
-        )
+            .compare_before::<DueRecord>(&step, (tx, report), &self.jobs)?;
+        self.dead_letters
+            .compare_before::<DeadLetterRecord>(&step, (tx, report), &self.jobs)
     }
 
     /// Positions follow each other, and time does not run back.
@@ -240,7 +236,7 @@ impl<'a> Walk<'a> {
         if let Some(entry) = Entry::of(event, job) {
             match balance {
                 Some(balance) => {
-                    let tools = (self.connection, &mut self.report);
+                    let tools = (self.tx, &mut self.report);
                     let expected = || entry.record(recorded, balance);
                     self.entries.expect(tools, position, expected)?;
                 }
@@ -253,7 +249,7 @@ impl<'a> Walk<'a> {
                 let Some(account) = self.jobs.account(job) else {
                     return Ok(());
                 };
-                let tools = (self.connection, &mut self.report);
+                let tools = (self.tx, &mut self.report);
                 let expected = || ContradictionRecord::of(recorded, said, (job, account));
                 self.contradictions.expect(tools, position, expected)
             }
@@ -347,13 +343,13 @@ impl<'a> Walk<'a> {
             self.close(stream.as_ref());
         }
         self.compare_live_rows(None)?;
-        let (connection, report) = (self.connection, &mut self.report);
+        let (tx, report) = (self.tx, &mut self.report);
         self.job_rows
-            .compare_before(None, (connection, report), &self.jobs)?;
-        self.entries.finish(connection, report)?;
-        self.contradictions.finish(connection, report)?;
-        self.usage.finish(connection, report)?;
-        self.accounts.finish(connection, report)?;
+            .compare_before(None, (tx, report), &self.jobs)?;
+        self.entries.finish(tx, report)?;
+        self.contradictions.finish(tx, report)?;
+        self.usage.finish(tx, report)?;
+        self.accounts.finish(tx, report)?;
         self.jobs.count(report);
         report.count(Area::Events, self.events);
         report.count(Area::Positions, self.events);

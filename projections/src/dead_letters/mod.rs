@@ -3,22 +3,24 @@
 //! A row is written when a job becomes a dead letter and goes when it is redriven, discarded, cancelled or delivered after all.
 //! An external job ends as failed and never stands here. The event alone does not say what the job costs nor why it failed last: that
 //! is looked up in the job's stream, before the transaction begins, so that nothing here depends on another projection. An event
-//! that is not later than the job's row has been applied, and is skipped. Bound: [`STREAMS`] streams in memory at a time.
+//! that is not later than the job's row has been applied, and is skipped. Bound: [`STREAMS`] streams in memory at a time, and one row
+//! for each job that a batch moves in or out.
 
 mod list;
 
+use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeSet, HashMap};
 
 use recoup::codec::{Catalog, Decoded, Event, Stream};
 use recoup::job::{AttemptFailed, DeadLetterCause, JobEvent};
-use recoup::store::sqlite::SqliteStore;
+use recoup::sql::{Database, Transaction, Value};
 use recoup::store::{RecordedEvent, StoreError};
-use recoup::{AccountId, Attempt, EventStore, JobId, Kind, Position, Revision, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use recoup::{AccountId, Attempt, EventStore, JobId, Kind, Position, Revision, Timestamp, values};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{Batch, BatchEvent, Body};
-use crate::error::table_error;
+use crate::error::damaged;
+use crate::keys;
 
 pub use list::DeadLetterFilter;
 #[cfg(test)]
@@ -73,7 +75,7 @@ pub(crate) fn parse_cause(name: &str) -> Option<DeadLetterCause> {
 
 /// What the stream of each job says that `batch` makes a dead letter, by the position of the event that does.
 pub(crate) async fn fates(
-    store: &SqliteStore,
+    database: &Database,
     catalog: &Catalog,
     batch: &Batch,
 ) -> Result<HashMap<Position, Fate>, StoreError> {
@@ -85,7 +87,7 @@ pub(crate) async fn fates(
     let jobs: Vec<JobId> = jobs.into_iter().collect();
     let mut fates = HashMap::new();
     for some in jobs.chunks(STREAMS) {
-        for recorded in read_what_can_be(store, some).await? {
+        for recorded in read_what_can_be(database, some).await? {
             fates.extend(fates_of(catalog, &recorded));
         }
     }
@@ -94,18 +96,18 @@ pub(crate) async fn fates(
 
 /// The streams of `jobs`, in their order; an empty one for what cannot be read: it halts this projection at its own dead letter, and nowhere else.
 pub(crate) async fn read_what_can_be(
-    store: &SqliteStore,
+    database: &Database,
     jobs: &[JobId],
 ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
     let names = jobs.iter().map(|job| Stream::Job(job.clone()).name());
     let names: Vec<_> = names.collect();
-    match store.read_streams(names.clone()).await {
+    match database.read_streams(names.clone()).await {
         Err(StoreError::Corrupt { .. }) => {}
         read => return read,
     }
     let mut streams = Vec::with_capacity(names.len());
     for name in names {
-        streams.push(match store.read_stream(&name, Revision::FIRST).await {
+        streams.push(match database.read_stream(&name, Revision::FIRST).await {
             Err(StoreError::Corrupt { .. }) => Vec::new(),
             read => read?,
         });
@@ -160,91 +162,74 @@ fn reason_of(failed: &AttemptFailed) -> Option<String> {
         .or_else(timer)
 }
 
-pub(crate) struct DeadLetters<'a> {
-    connection: &'a Connection,
+/// A job's row before and after a batch.
+struct Change<'a> {
+    /// The place of the row that is stored.
+    stored: Option<Position>,
+    row: Letter<'a>,
+}
+
+/// A job's row.
+#[derive(Clone, Copy)]
+enum Letter<'a> {
+    /// The one that is stored, if one is.
+    AsStored,
+    None,
+    New {
+        event: &'a BatchEvent,
+        fate: &'a Fate,
+        cause: DeadLetterCause,
+    },
+}
+
+pub(crate) struct DeadLetters<'a, 'c> {
+    tx: &'a Transaction<'c>,
     fates: &'a HashMap<Position, Fate>,
+    rows: HashMap<&'a JobId, Change<'a>>,
 }
 
 pub(crate) const LOAD: &str = "SELECT position FROM dead_letters WHERE job = ?1";
 
-pub(crate) const DELETE: &str = "DELETE FROM dead_letters WHERE job = ?1";
+/// The rows of many jobs.
+pub(crate) const LOAD_EACH: &str =
+    "SELECT job, position FROM dead_letters WHERE job IN (VALUES :keys)";
+
+pub(crate) const DELETE_EACH: &str = "DELETE FROM dead_letters WHERE job IN (VALUES :keys)";
 
 const INSERT: &str = "INSERT INTO dead_letters
     (position, job, account, kind, cost, cause, attempts, reason, dead_lettered_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-impl<'a> DeadLetters<'a> {
-    pub(crate) fn begin(connection: &'a Connection, batch: &'a Batch) -> Self {
-        Self {
-            connection,
-            fates: &batch.fates,
-        }
+impl<'a> Change<'a> {
+    const fn of(stored: Option<Position>) -> Self {
+        let row = Letter::AsStored;
+        Self { stored, row }
     }
 
     /// The place of the job's row.
-    fn row(&self, job: &JobId) -> Result<Option<Position>, StoreError> {
-        let mut load = self.connection.prepare_cached(LOAD).map_err(table_error)?;
-        let found = load.query_row([job.as_str()], |row| row.get(0)).optional();
-        Ok(found.map_err(table_error)?.map(Position::new))
-    }
-
-    fn insert(
-        &self,
-        event: &BatchEvent,
-        job: &JobId,
-        cause: DeadLetterCause,
-    ) -> Result<(), Refused> {
-        let fate = self.fates.get(&event.position).ok_or_else(|| {
-            Refused::Impossible(format!(
-                "job {job} became a dead letter, and its stream cannot be read up to there"
-            ))
-        })?;
-        let mut insert = self
-            .connection
-            .prepare_cached(INSERT)
-            .map_err(table_error)?;
-        let values = params![
-            event.position.get(),
-            job.as_str(),
-            fate.account.as_str(),
-            fate.kind.as_str(),
-            fate.cost,
-            cause.name(),
-            fate.attempts.get(),
-            fate.reason,
-            event.posted_at.as_micros(),
-        ];
-        insert.execute(values).map_err(table_error)?;
-        Ok(())
+    const fn place(&self) -> Option<Position> {
+        match self.row {
+            Letter::AsStored => self.stored,
+            Letter::None => None,
+            Letter::New { event, .. } => Some(event.position),
+        }
     }
 }
 
-impl Changes for DeadLetters<'_> {
-    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused> {
-        let Body::Job(job, said) = &event.body else {
-            return Ok(());
-        };
+/// Whether an event makes a job a dead letter, or ends that.
+enum Turn {
+    In(DeadLetterCause),
+    Out,
+}
+
+impl Turn {
+    const fn of(said: &JobEvent) -> Option<Self> {
         match said {
-            JobEvent::DeadLettered(dead) => match self.row(job)? {
-                None => self.insert(event, job, dead.cause),
-                Some(row) if event.position <= row => Ok(()),
-                Some(row) => Err(Refused::Impossible(format!(
-                    "job {job} is a dead letter since event {row}"
-                ))),
-            },
+            JobEvent::DeadLettered(dead) => Some(Self::In(dead.cause)),
             JobEvent::Redriven(_)
             | JobEvent::Discarded(_)
             | JobEvent::Cancelled(_)
-            | JobEvent::Delivered(_) => {
-                if self.row(job)?.is_some_and(|row| row < event.position) {
-                    let mut delete = self
-                        .connection
-                        .prepare_cached(DELETE)
-                        .map_err(table_error)?;
-                    delete.execute([job.as_str()]).map_err(table_error)?;
-                }
-                Ok(())
-            }
+            | JobEvent::Delivered(_) => Some(Self::Out),
             JobEvent::Charged(_)
             | JobEvent::AttemptStarted(_)
             | JobEvent::LeaseExtended(_)
@@ -254,12 +239,110 @@ impl Changes for DeadLetters<'_> {
             | JobEvent::Failed(_)
             | JobEvent::Reclaimed(_)
             | JobEvent::Contradicted(_)
-            | JobEvent::Voided(_) => Ok(()),
+            | JobEvent::Voided(_) => None,
+        }
+    }
+}
+
+impl<'a, 'c> DeadLetters<'a, 'c> {
+    pub(crate) fn begin(tx: &'a Transaction<'c>, batch: &'a Batch) -> Self {
+        Self {
+            tx,
+            fates: &batch.fates,
+            rows: HashMap::new(),
         }
     }
 
-    fn write(self: Box<Self>) -> Result<(), StoreError> {
-        // Each row was written, or deleted, with its event.
+    fn change(&mut self, job: &'a JobId) -> Result<&mut Change<'a>, StoreError> {
+        match self.rows.entry(job) {
+            Slot::Occupied(known) => Ok(known.into_mut()),
+            Slot::Vacant(unknown) => {
+                let stored = self.tx.row(LOAD, values![job.as_str()], |row| row.get(0))?;
+                Ok(unknown.insert(Change::of(stored.map(Position::new))))
+            }
+        }
+    }
+}
+
+impl<'a> Changes<'a> for DeadLetters<'a, '_> {
+    fn prefetch(&mut self, events: &'a [BatchEvent]) -> Result<(), StoreError> {
+        for event in events {
+            if let Body::Job(job, said) = &event.body
+                && Turn::of(said).is_some()
+            {
+                self.rows.insert(job, Change::of(None));
+            }
+        }
+        let touched: Vec<_> = self.rows.keys().map(|job| [job.as_str().into()]).collect();
+        let stored = keys::rows(self.tx, LOAD_EACH, &touched, |row| {
+            let job: String = row.get(0)?;
+            let job = JobId::new(job).map_err(|error| damaged("dead_letters", error))?;
+            Ok((job, Position::new(row.get(1)?)))
+        })?;
+        for (job, place) in stored {
+            if let Some(change) = self.rows.get_mut(&job) {
+                *change = Change::of(Some(place));
+            }
+        }
         Ok(())
+    }
+
+    fn apply(&mut self, event: &'a BatchEvent) -> Result<(), Refused> {
+        let Body::Job(job, said) = &event.body else {
+            return Ok(());
+        };
+        let Some(turn) = Turn::of(said) else {
+            return Ok(());
+        };
+        let fates = self.fates;
+        let change = self.change(job)?;
+        match (turn, change.place()) {
+            (Turn::In(cause), None) => {
+                let fate = fates.get(&event.position).ok_or_else(|| {
+                    Refused::Impossible(format!(
+                        "job {job} became a dead letter, and its stream cannot be read up to there"
+                    ))
+                })?;
+                change.row = Letter::New { event, fate, cause };
+            }
+            (Turn::In(_), Some(row)) if event.position > row => {
+                return Err(Refused::Impossible(format!(
+                    "job {job} is a dead letter since event {row}"
+                )));
+            }
+            (Turn::Out, Some(row)) if event.position > row => change.row = Letter::None,
+            (Turn::In(_) | Turn::Out, _) => {}
+        }
+        Ok(())
+    }
+
+    fn write(self: Box<Self>) -> Result<(), StoreError> {
+        let (mut rows, mut gone) = (Vec::new(), Vec::new());
+        for (job, change) in &self.rows {
+            if change.stored.is_some() && !matches!(change.row, Letter::AsStored) {
+                gone.push([job.as_str().into()]);
+            }
+            if let Letter::New { event, fate, cause } = change.row {
+                rows.push((job, event, fate, cause));
+            }
+        }
+        // In the order of the table, so that neighbours share a page.
+        rows.sort_unstable_by_key(|(_, event, ..)| event.position);
+        let values = rows.into_iter().map(|(job, event, fate, cause)| {
+            vec![
+                event.position.get().into(),
+                job.as_str().into(),
+                fate.account.as_str().into(),
+                fate.kind.as_str().into(),
+                fate.cost.into(),
+                cause.name().into(),
+                fate.attempts.get().into(),
+                fate.reason.as_ref().into(),
+                event.posted_at.as_micros().into(),
+            ]
+        });
+        let rows: Vec<Vec<Value<'_>>> = values.collect();
+        keys::execute(self.tx, DELETE_EACH, &gone)?;
+        self.tx.execute_many(INSERT, &rows)
     }
 }

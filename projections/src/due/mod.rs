@@ -10,21 +10,22 @@
 
 mod source;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use recoup::account::Posting;
 use recoup::job::{AttemptStarted, JobEvent, RetryScheduled, Timer};
 use recoup::retry::Mode;
+use recoup::sql::{Row, Transaction, Value};
 use recoup::store::StoreError;
-use recoup::{AccountId, Attempt, JobId, Kind, Position, Revision, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use recoup::{AccountId, Attempt, JobId, Kind, Position, Revision, Timestamp, values};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{BatchEvent, Body};
-use crate::error::{damaged, table_error};
+use crate::error::damaged;
 use crate::jobs::State;
+use crate::keys;
 
 #[cfg(test)]
 pub(crate) use source::PLANS;
@@ -57,8 +58,8 @@ struct Change {
     is_changed: bool,
 }
 
-pub(crate) struct Due<'a> {
-    connection: &'a Connection,
+pub(crate) struct Due<'a, 'c> {
+    tx: &'a Transaction<'c>,
     rows: HashMap<JobId, Change>,
 }
 
@@ -66,13 +67,21 @@ pub(crate) const LOAD: &str =
     "SELECT account, kind, mode, state, timer, armed_at, deadline, startable_at, attempt,
     last_position FROM due WHERE job = ?1";
 
+/// The rows of many jobs.
+pub(crate) const LOAD_EACH: &str =
+    "SELECT account, kind, mode, state, timer, armed_at, deadline, startable_at, attempt,
+    last_position, job FROM due WHERE job IN (VALUES :keys)";
+
 const WRITE: &str = "INSERT INTO due (job, account, kind, mode, state, timer, armed_at, deadline,
     startable_at, attempt, last_position)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
-    ON CONFLICT (job) DO UPDATE SET account = ?2, kind = ?3, mode = ?4, state = ?5, timer = ?6,
-    armed_at = ?7, deadline = ?8, startable_at = ?9, attempt = ?10, last_position = ?11";
+    ON CONFLICT (job) DO UPDATE SET account = excluded.account, kind = excluded.kind,
+    mode = excluded.mode, state = excluded.state, timer = excluded.timer,
+    armed_at = excluded.armed_at, deadline = excluded.deadline,
+    startable_at = excluded.startable_at, attempt = excluded.attempt,
+    last_position = excluded.last_position";
 
-pub(crate) const DELETE: &str = "DELETE FROM due WHERE job = ?1";
+pub(crate) const DELETE_EACH: &str = "DELETE FROM due WHERE job IN (VALUES :keys)";
 
 fn parse_mode(name: &str) -> Option<Mode> {
     [Mode::External, Mode::Claimed]
@@ -90,10 +99,10 @@ fn stored_revision(number: i64) -> Option<Revision> {
     u64::try_from(number).ok().map(Revision::new)
 }
 
-impl<'a> Due<'a> {
-    pub(crate) fn begin(connection: &'a Connection) -> Self {
+impl<'a, 'c> Due<'a, 'c> {
+    pub(crate) fn begin(tx: &'a Transaction<'c>) -> Self {
         Self {
-            connection,
+            tx,
             rows: HashMap::new(),
         }
     }
@@ -102,32 +111,33 @@ impl<'a> Due<'a> {
         match self.rows.entry(job.clone()) {
             Slot::Occupied(known) => Ok(known.into_mut()),
             Slot::Vacant(unknown) => {
-                let row = load(self.connection, job)?;
-                Ok(unknown.insert(Change {
-                    is_stored: row.is_some(),
-                    row,
-                    is_changed: false,
-                }))
+                let row = load(self.tx, job)?;
+                Ok(unknown.insert(Change::of(row)))
             }
         }
     }
 }
 
-fn load(connection: &Connection, job: &JobId) -> Result<Option<Record>, StoreError> {
-    let mut statement = connection.prepare_cached(LOAD).map_err(table_error)?;
-    let found = statement
-        .query_row([job.as_str()], |row| Ok(Record::read(row, job)))
-        .optional()
-        .map_err(table_error)?;
-    found.transpose()
+impl Change {
+    const fn of(stored: Option<Record>) -> Self {
+        Self {
+            is_stored: stored.is_some(),
+            row: stored,
+            is_changed: false,
+        }
+    }
+}
+
+fn load(tx: &Transaction<'_>, job: &JobId) -> Result<Option<Record>, StoreError> {
+    tx.row(LOAD, values![job.as_str()], |row| Record::read(row, job))
 }
 
 impl Record {
     fn read(row: &Row<'_>, job: &JobId) -> Result<Self, StoreError> {
         let wrong = |what: &str| damaged("due", format_args!("job {job} has no known {what}"));
-        let text = |column| row.get::<_, String>(column).map_err(table_error);
-        let number = |column| row.get::<_, i64>(column).map_err(table_error);
-        let startable_at: Option<i64> = row.get(7).map_err(table_error)?;
+        let text = |column| row.get::<String>(column);
+        let number = |column| row.get::<i64>(column);
+        let startable_at: Option<i64> = row.get(7)?;
         Ok(Self {
             account: AccountId::new(text(0)?).map_err(|_| wrong("account"))?,
             kind: Kind::new(text(1)?).map_err(|_| wrong("kind"))?,
@@ -139,7 +149,7 @@ impl Record {
                 deadline: Timestamp::from_micros(number(6)?),
                 startable_at: startable_at.map(Timestamp::from_micros),
             },
-            attempt: Attempt::new(row.get(8).map_err(table_error)?),
+            attempt: Attempt::new(row.get(8)?),
             last_position: Position::new(number(9)?),
         })
     }
@@ -161,23 +171,24 @@ impl Record {
         })
     }
 
-    fn write(&self, connection: &Connection, job: &JobId) -> Result<(), StoreError> {
+    /// The values of the row, in the order of its table.
+    fn values<'v>(&'v self, job: &'v JobId) -> Vec<Value<'v>> {
         let armed = &self.armed;
-        let mut write = connection.prepare_cached(WRITE).map_err(table_error)?;
-        let values = params![
-            job.as_str(),
-            self.account.as_str(),
-            self.kind.as_str(),
-            self.mode.name(),
-            armed.state.name(),
-            armed.timer.name(),
-            i64::try_from(armed.armed_at.get()).unwrap_or(i64::MAX),
-            armed.deadline.as_micros(),
-            armed.startable_at.map(Timestamp::as_micros),
-            self.attempt.get(),
-            self.last_position.get(),
-        ];
-        write.execute(values).map(drop).map_err(table_error)
+        vec![
+            job.as_str().into(),
+            self.account.as_str().into(),
+            self.kind.as_str().into(),
+            self.mode.name().into(),
+            armed.state.name().into(),
+            armed.timer.name().into(),
+            i64::try_from(armed.armed_at.get())
+                .unwrap_or(i64::MAX)
+                .into(),
+            armed.deadline.as_micros().into(),
+            armed.startable_at.map(Timestamp::as_micros).into(),
+            self.attempt.get().into(),
+            self.last_position.get().into(),
+        ]
     }
 }
 
@@ -297,8 +308,22 @@ fn step(
     }))
 }
 
-impl Changes for Due<'_> {
-    fn apply(&mut self, event: &BatchEvent) -> Result<(), Refused> {
+impl<'a> Changes<'a> for Due<'a, '_> {
+    fn prefetch(&mut self, events: &'a [BatchEvent]) -> Result<(), StoreError> {
+        let jobs: BTreeSet<&JobId> = events.iter().filter_map(BatchEvent::job).collect();
+        let touched: Vec<_> = jobs.iter().map(|job| [job.as_str().into()]).collect();
+        let stored = keys::rows(self.tx, LOAD_EACH, &touched, |row| {
+            let job = JobId::new(row.get::<String>(10)?).map_err(|error| damaged("due", error))?;
+            let change = Change::of(Some(Record::read(row, &job)?));
+            Ok((job, change))
+        })?;
+        self.rows
+            .extend(jobs.into_iter().map(|job| (job.clone(), Change::of(None))));
+        self.rows.extend(stored);
+        Ok(())
+    }
+
+    fn apply(&mut self, event: &'a BatchEvent) -> Result<(), Refused> {
         let Body::Job(job, said) = &event.body else {
             return Ok(());
         };
@@ -321,17 +346,15 @@ impl Changes for Due<'_> {
             .collect();
         // In the order of the table, so that neighbours share a page.
         changed.sort_unstable_by_key(|(job, _)| *job);
+        let (mut rows, mut gone) = (Vec::new(), Vec::new());
         for (job, change) in changed {
-            if let Some(row) = &change.row {
-                row.write(self.connection, job)?;
-            } else if change.is_stored {
-                let mut delete = self
-                    .connection
-                    .prepare_cached(DELETE)
-                    .map_err(table_error)?;
-                delete.execute([job.as_str()]).map_err(table_error)?;
+            match &change.row {
+                Some(row) => rows.push(row.values(job)),
+                None if change.is_stored => gone.push([job.as_str().into()]),
+                None => {}
             }
         }
-        Ok(())
+        keys::execute(self.tx, DELETE_EACH, &gone)?;
+        self.tx.execute_many(WRITE, &rows)
     }
 }

@@ -4,14 +4,13 @@
 //! merged, so that each kind goes by the index. Bound: a page has at most [`MAX_ROWS`] rows.
 
 use async_trait::async_trait;
+use recoup::sql::Row;
 use recoup::store::StoreError;
-use recoup::{DueSource, Expired, JobId, Kind, Timestamp};
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use recoup::{DueSource, Expired, JobId, Kind, Timestamp, values};
 
 use super::{parse_timer, stored_revision};
 use crate::Projections;
-use crate::error::{ProjectionError, damaged};
+use crate::error::damaged;
 
 /// The most rows of one list; a larger limit is taken for this one.
 const MAX_ROWS: usize = 10_000;
@@ -53,19 +52,19 @@ fn rows(limit: usize) -> i64 {
 }
 
 /// A job and from when it may be started.
-fn waiting(row: &SqliteRow) -> Result<(Timestamp, JobId), ProjectionError> {
-    let (job, startable_at): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+fn waiting(row: &Row<'_>) -> Result<(Timestamp, JobId), StoreError> {
+    let (job, startable_at): (String, i64) = (row.get(0)?, row.get(1)?);
     let job = JobId::new(job).map_err(|error| damaged("due", error))?;
     Ok((Timestamp::from_micros(startable_at), job))
 }
 
-fn expired(row: &SqliteRow) -> Result<Expired, ProjectionError> {
-    let (job, timer): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+fn expired(row: &Row<'_>) -> Result<Expired, StoreError> {
+    let (job, timer): (String, String) = (row.get(0)?, row.get(1)?);
     let wrong = |what: &str| damaged("due", format_args!("job {job} has no known {what}"));
     Ok(Expired {
         timer: parse_timer(&timer).ok_or_else(|| wrong("timer"))?,
-        armed_at: stored_revision(row.try_get(2)?).ok_or_else(|| wrong("revision"))?,
-        deadline: Timestamp::from_micros(row.try_get(3)?),
+        armed_at: stored_revision(row.get(2)?).ok_or_else(|| wrong("revision"))?,
+        deadline: Timestamp::from_micros(row.get(3)?),
         job: JobId::new(&job).map_err(|error| damaged("due", error))?,
     })
 }
@@ -76,18 +75,17 @@ impl Projections {
         kind: Option<&Kind>,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<(Timestamp, JobId)>, ProjectionError> {
-        let query = match kind {
-            None => sqlx::query(STARTABLE)
-                .bind(now.as_micros())
-                .bind(rows(limit)),
-            Some(kind) => sqlx::query(STARTABLE_OF_KIND)
-                .bind(now.as_micros())
-                .bind(rows(limit))
-                .bind(kind.as_str().to_owned()),
-        };
-        let found = query.fetch_all(&self.pool).await?;
-        found.iter().map(waiting).collect()
+    ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
+        let (kind, now, limit) = (kind.cloned(), now.as_micros(), rows(limit));
+        self.database
+            .glance(move |tx| match &kind {
+                None => tx.rows(STARTABLE, values![now, limit], waiting),
+                Some(kind) => {
+                    let values = values![now, limit, kind.as_str()];
+                    tx.rows(STARTABLE_OF_KIND, values, waiting)
+                }
+            })
+            .await
     }
 
     async fn run_out(
@@ -95,24 +93,22 @@ impl Projections {
         now: Timestamp,
         after: Option<&Expired>,
         limit: usize,
-    ) -> Result<Vec<Expired>, ProjectionError> {
-        let (deadline, job) = after.map_or((i64::MIN, ""), |after| {
-            (after.deadline.as_micros(), after.job.as_str())
+    ) -> Result<Vec<Expired>, StoreError> {
+        let (deadline, job) = after.map_or((i64::MIN, String::new()), |after| {
+            (after.deadline.as_micros(), after.job.to_string())
         });
-        let query = sqlx::query(EXPIRED)
-            .bind(now.as_micros())
-            .bind(rows(limit))
-            .bind(deadline)
-            .bind(job.to_owned());
-        let found = query.fetch_all(&self.pool).await?;
-        found.iter().map(expired).collect()
+        let (now, limit) = (now.as_micros(), rows(limit));
+        self.database
+            .glance(move |tx| tx.rows(EXPIRED, values![now, limit, deadline, job], expired))
+            .await
     }
 
-    async fn deadline_after(&self, now: Timestamp) -> Result<Option<Timestamp>, ProjectionError> {
-        let query = sqlx::query(NEXT_DEADLINE).bind(now.as_micros());
-        let found = query.fetch_one(&self.pool).await?;
-        let deadline: Option<i64> = found.try_get(0)?;
-        Ok(deadline.map(Timestamp::from_micros))
+    async fn deadline_after(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        let now = now.as_micros();
+        let deadline = self
+            .database
+            .glance(move |tx| tx.row(NEXT_DEADLINE, values![now], |row| row.get::<Option<i64>>(0)));
+        Ok(deadline.await?.flatten().map(Timestamp::from_micros))
     }
 }
 
@@ -126,14 +122,10 @@ impl DueSource for Projections {
     ) -> Result<Vec<JobId>, StoreError> {
         let mut found = Vec::new();
         if kinds.is_empty() {
-            found = self
-                .waiting(None, now, limit)
-                .await
-                .map_err(as_store_error)?;
+            found = self.waiting(None, now, limit).await?;
         }
         for kind in kinds {
-            let of_kind = self.waiting(Some(kind), now, limit).await;
-            found.append(&mut of_kind.map_err(as_store_error)?);
+            found.append(&mut self.waiting(Some(kind), now, limit).await?);
         }
         found.sort_unstable();
         // A kind that is named twice gives its jobs twice.
@@ -148,25 +140,10 @@ impl DueSource for Projections {
         after: Option<&Expired>,
         limit: usize,
     ) -> Result<Vec<Expired>, StoreError> {
-        self.run_out(now, after, limit)
-            .await
-            .map_err(as_store_error)
+        self.run_out(now, after, limit).await
     }
 
     async fn next_deadline(&self, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
-        self.deadline_after(now).await.map_err(as_store_error)
-    }
-}
-
-/// What went wrong with a list, as whoever asks for due work hears it.
-fn as_store_error(error: ProjectionError) -> StoreError {
-    match error {
-        ProjectionError::Store(error) => error,
-        other if other.is_transient() => StoreError::Unavailable {
-            cause: other.to_string(),
-        },
-        other => StoreError::Damaged {
-            why: other.to_string(),
-        },
+        self.deadline_after(now).await
     }
 }

@@ -3,9 +3,9 @@
 use recoup::store::Expected;
 use recoup::{EventStore, JobCommand};
 use recoup_projections::Projection;
-use recoup_projections::audit::{Audit, audit};
+use recoup_projections::audit::Audit;
 
-use crate::world::{CLAIMED, EXTERNAL, World, follows};
+use crate::world::{CLAIMED, EXTERNAL, World, audit, follows};
 
 pub(crate) fn texts(audit: &Audit) -> Vec<String> {
     audit.findings.iter().map(ToString::to_string).collect()

@@ -3,10 +3,9 @@
 use std::fs;
 
 use recoup::store::sqlite::{Options, SqliteStore};
-use recoup_projections::audit::audit;
 
 use crate::audit::texts;
-use crate::world::{EXTERNAL, World};
+use crate::world::{EXTERNAL, World, audit};
 
 /// Two jobs, charged: positions 2 and 3.
 async fn world() -> World {

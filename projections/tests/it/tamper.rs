@@ -1,10 +1,9 @@
 //! Somebody changed a row. The audit says which one, what it should be and what it is.
 
 use recoup_projections::Projection;
-use recoup_projections::audit::audit;
 
 use crate::audit::texts;
-use crate::world::{CLAIMED, EXTERNAL, World};
+use crate::world::{CLAIMED, EXTERNAL, World, audit};
 
 /// Four entries of acme, one of other, a contradiction: positions are 1 and 2 for limits, 3 for j1's charge, 4 to 6 for its failure,
 /// 7 and 8 for its late success, 9 for j2's charge, 10 for the contradiction.

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{EventStore, Position, Reason};
-use recoup_projections::audit::audit;
 use recoup_projections::{Projection, ProjectionError, Projections, Seen, SkipOutcome};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::texts;
-use crate::world::{EXTERNAL, Tables, World, follows};
+use crate::world::{EXTERNAL, Tables, World, audit, follows};
 
 /// No wait here takes this long unless something is broken.
 const BOUND: Duration = Duration::from_secs(20);

@@ -13,7 +13,8 @@ use recoup::{
     Floor, Grant, GrantId, JobCommand, JobId, Kind, Ledger, Limit, ManualClock, Mode, Outcome,
     Policies, Policy, Position, PriceSnapshot, Reason, Revision, Timestamp, Zone,
 };
-use recoup_projections::Projections;
+use recoup_projections::audit::Audit;
+use recoup_projections::{ProjectionError, Projections};
 use tempfile::TempDir;
 
 pub(crate) const NOON: &str = "2026-11-29T12:00:00Z";
@@ -44,6 +45,10 @@ pub(crate) async fn open(path: &Path, clock: &ManualClock, zone: Option<Zone>) -
     options.clock = Arc::new(clock.clone());
     options.zone = zone;
     SqliteStore::open(options).await.unwrap()
+}
+
+pub(crate) async fn audit(store: &SqliteStore) -> Result<Audit, ProjectionError> {
+    recoup_projections::audit::audit(&store.clone().into()).await
 }
 
 fn policies() -> Policies {

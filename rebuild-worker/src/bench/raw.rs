@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use recoup::store::sqlite::{SqliteStore, read_page, store_error};
+use recoup::sql::Database;
+use recoup::store::sqlite::{SqliteStore, store_error};
 use recoup::store::{Position, StoreError};
 use rusqlite::{Connection, params};
 
@@ -99,11 +100,11 @@ fn insert(path: &Path, rows: &[AppendRow], group: usize) -> anyhow::Result<Raw> 
 /// Reads the whole log, page by page, and decodes nothing.
 pub(super) async fn scan(store: &SqliteStore) -> anyhow::Result<Raw> {
     let begin = Instant::now();
-    let events = store
-        .snapshot(|connection| {
+    let events = Database::from(store.clone())
+        .snapshot(|tx| {
             let (mut after, mut events) = (Position::START, 0);
             loop {
-                let page = read_page(connection, after, 2_000)?;
+                let page = tx.read_page(after, 2_000)?;
                 let Some(last) = page.last() else {
                     return Ok::<_, StoreError>(events);
                 };

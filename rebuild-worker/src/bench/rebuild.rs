@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use recoup::ids::CommandId;
-use recoup::store::StoreError;
-use recoup::store::sqlite::store_error;
-use recoup::{Command, Cost, EventStore, Floor, JobCommand, JobId, Kind, Limit, PriceSnapshot};
+use recoup::{
+    Command, Cost, EventStore, Floor, JobCommand, JobId, Kind, Limit, PriceSnapshot, values,
+};
 use recoup_projections::Projections;
 
 use super::load::{self, Load, Measured, Shape};
@@ -58,7 +58,7 @@ pub(super) async fn measure(size: &RebuildSize) -> anyhow::Result<Report> {
         ("repair of 1 % of the rows", Mode::Repair, Window::default()),
     ] {
         if mode == Mode::Repair {
-            spoil(&bench, 100).await?;
+            spoil(&projections, 100).await?;
         }
         let scan = raw::scan(&bench.store).await?;
         let events = bench.store.head().await?.get();
@@ -141,24 +141,24 @@ fn account(number: u32) -> anyhow::Result<recoup::AccountId> {
 }
 
 /// Alters every so manieth row of daily usage.
-async fn spoil(bench: &Bench, every: u32) -> anyhow::Result<usize> {
-    let spoilt = bench.store.write(move |connection| {
+async fn spoil(projections: &Projections, every: u32) -> anyhow::Result<()> {
+    let spoilt = projections.database().write(move |tx| {
         let sql =
-            "UPDATE daily_usage SET charged = charged * 12 / 5 + 1 WHERE abs(random()) % ?1 = 0";
-        let spoilt = connection.execute(sql, [every]).map_err(store_error)?;
-        Ok::<_, StoreError>(spoilt)
+            "UPDATE daily_usage SET charged = charged * 12 / 5 + 1 WHERE last_position % ?1 = 0";
+        tx.execute(sql, values![every])
     });
-    Ok(spoilt.await?)
+    spoilt.await?;
+    Ok(())
 }
 
 /// Alters the rows of one account: a small write.
 async fn spoil_account(projections: &Projections, number: u32) -> anyhow::Result<()> {
     let account = account(number)?.to_string();
-    let spoilt = projections.store().write(move |connection| {
+    let spoilt = projections.database().write(move |tx| {
         let sql = "UPDATE daily_usage SET charged = charged + 1 WHERE account = ?1";
-        connection.execute(sql, [account]).map_err(store_error)
+        tx.execute(sql, values![account])
     });
-    let _: usize = spoilt.await.map_err(|error: StoreError| error)?;
+    spoilt.await?;
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::exit::Exit;
 pub(super) async fn run(global: &Global) -> anyhow::Result<Answer> {
     let session = global.open().await?;
     bring_forward(&session).await;
-    let audit = audit(&session.store).await?;
+    let audit = audit(&session.database).await?;
     let exit = if audit.violations == 0 {
         Exit::Done
     } else {
@@ -25,7 +25,7 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Answer> {
 }
 
 async fn bring_forward(session: &Session) {
-    let brought = match Projections::open(session.store.clone()).await {
+    let brought = match Projections::open(session.database.clone()).await {
         Ok(projections) => projections.catch_up().await,
         Err(error) => Err(error),
     };

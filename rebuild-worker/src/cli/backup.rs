@@ -18,13 +18,14 @@ pub(super) struct Args {
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let session = global.open_existing().await?;
-    let copied = session.store.backup(args.file.clone()).await?;
+    let store = session.file("backup copies a ledger's file: use pg_dump for PostgreSQL")?;
+    let copied = store.backup(args.file.clone()).await?;
     let file = args.file.display().to_string();
     let document = json!({
         "file": file,
         "bytes": copied.bytes,
         "position": copied.position.get(),
-        "ledger": session.store.identity().ledger.to_string(),
+        "ledger": session.database.identity().ledger.to_string(),
     });
     let text = format!(
         "{file}: {} bytes, to position {}",

@@ -44,7 +44,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let document = json!({
         "file": args.file.display().to_string(),
         "events": summed.events,
-        "ledger": session.store.identity().ledger.to_string(),
+        "ledger": session.database.identity().ledger.to_string(),
         "zone": session.zone.name(),
         "scale": Scale::get(session.scale),
     });
@@ -89,7 +89,7 @@ async fn to_file(session: &Session, file: &Path) -> anyhow::Result<Summing> {
 }
 
 async fn write(session: &Session, out: &mut impl Write) -> anyhow::Result<Summing> {
-    let store = &session.store;
+    let store = &session.database;
     let head = store.head().await?;
     let mut summing = Summing::default();
     let mut put = |summing: &mut Summing, line: &[u8]| -> anyhow::Result<()> {

@@ -21,7 +21,7 @@ pub(super) struct Fresh {
 impl Fresh {
     /// Brings every projection to the head, as far as that is possible, to read `projection`.
     pub(super) async fn read(session: &Session, projection: Projection) -> anyhow::Result<Self> {
-        let projections = Projections::open(session.store.clone()).await?;
+        let projections = Projections::open(session.database.clone()).await?;
         let checkpoints = match projections.catch_up().await {
             Ok(progress) => progress.checkpoints,
             Err(error) if error.is_transient() => {

@@ -69,7 +69,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
         Some(WayOut::Reset(args)) => return reset::run(&session, args).await,
         None => {}
     }
-    let projections = Projections::open(session.store.clone()).await?;
+    let projections = Projections::open(session.database.clone()).await?;
     if args.once {
         projections.catch_up().await?;
     } else {
@@ -98,7 +98,7 @@ async fn follow(projections: &Projections) -> anyhow::Result<()> {
 
 async fn answer(session: &Session, projections: &Projections) -> anyhow::Result<Answer> {
     let checkpoints = projections.checkpoints().await?;
-    let head = session.store.head().await?;
+    let head = session.database.head().await?;
     let is_halted = checkpoints
         .iter()
         .any(|checkpoint| checkpoint.halted.is_some());

@@ -79,7 +79,7 @@ impl Args {
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let request = args.request()?;
     let session = global.open().await?;
-    let projections = Projections::open(session.store.clone()).await?;
+    let projections = Projections::open(session.database.clone()).await?;
     // What is shown is compared as of its checkpoint: a projection that cannot be brought forward is no obstacle.
     if let Err(error) = projections.catch_up().await {
         complain(&format!(
@@ -96,7 +96,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     interrupted.abort();
     watch.finish();
     let run = run?;
-    let found = differences(&session.store, run.run, None, SHOWN).await?;
+    let found = differences(&session.database, run.run, None, SHOWN).await?;
     Ok(answer(&session, &run, &found))
 }
 

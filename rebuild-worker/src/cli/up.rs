@@ -31,12 +31,11 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let listener = up::bind(args.listen)?;
     let address = listener.local_addr()?;
     let session = global.open().await?;
-    let projections = Projections::open(session.store.clone()).await?;
+    let projections = Projections::open(session.database.clone()).await?;
     complain(&format!(
         "listening on http://{address} (/healthz, /readyz, /metrics); interrupt to stop"
     ));
     let handles = Handles {
-        store: session.store,
         ledger: session.ledger,
         projections,
     };

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use recoup::sql::Database;
 use recoup::store::sqlite::{self, SqliteStore};
 use recoup::{EventStore, Ledger, ManualClock, Policies, Scale, Timestamp, Zone};
 use recoup_projections::Projections;
@@ -168,20 +169,21 @@ async fn live(trace: &Trace, folder: &Folder) -> anyhow::Result<Facts> {
     let plan = Plan::of(trace, SEED)?;
     let begin = Timestamp::parse(BEGIN)?;
     let clock = ManualClock::starting_at(begin);
-    let store = SqliteStore::open(sqlite::Options {
+    let database: Database = SqliteStore::open(sqlite::Options {
         zone: Some(Zone::UTC),
         scale: Some(Scale::new(2)?),
         clock: Arc::new(clock.clone()),
         ..sqlite::Options::at(folder.path.join(FILE))
     })
-    .await?;
+    .await?
+    .into();
     let policies = [WorkKind::Completion, WorkKind::Batch]
         .into_iter()
         .fold(Policies::default(), |policies, kind| {
             policies.with(kind.kind(), kind.policy())
         });
-    let ledger = Ledger::new(Arc::new(store.clone()), policies);
-    let projections = Projections::open(store.clone()).await?;
+    let ledger = Ledger::new(database.as_store(), policies);
+    let projections = Projections::open(database.clone()).await?;
     let drive = Drive::new(
         ledger.clone(),
         projections.clone(),
@@ -196,10 +198,10 @@ async fn live(trace: &Trace, folder: &Folder) -> anyhow::Result<Facts> {
         Some(spoil::and_repair(&projections, Zone::UTC.day_of(last)).await?)
     };
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let events = store.head().await?.get();
+    let events = database.head().await?.get();
     let simulated = simulated(begin, events, took_ms);
     let reader = Reader {
-        store,
+        database,
         ledger,
         projections,
     };
@@ -249,7 +251,7 @@ async fn read_back(
     Ok(Facts {
         simulated,
         input: input(trace, plan),
-        scale: reader.store.identity().scale,
+        scale: reader.database.identity().scale,
         answers: report::answers(driven),
         refused: reader.refused(driven),
         jobs: jobs.groups,

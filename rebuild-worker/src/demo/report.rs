@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use recoup::account::AccountState;
-use recoup::store::sqlite::SqliteStore;
+use recoup::sql::Database;
 use recoup::{AccountId, Day, EventStore, JobId, Ledger, Scale, Zone};
 use recoup_projections::audit::{Audit, audit};
 use recoup_projections::{EntryRow, JobFilter, JobRow, Projections};
@@ -33,7 +33,7 @@ const SHOWN: usize = 4;
 
 /// Where everything is read from.
 pub(super) struct Reader {
-    pub(super) store: SqliteStore,
+    pub(super) database: Database,
     pub(super) ledger: Ledger,
     pub(super) projections: Projections,
 }
@@ -65,11 +65,11 @@ impl JobsRead {
 
 impl Reader {
     fn zone(&self) -> Zone {
-        self.store.identity().zone
+        self.database.identity().zone
     }
 
     fn scale(&self) -> Scale {
-        self.store.identity().scale
+        self.database.identity().scale
     }
 
     /// Every account with anything in it, by id.
@@ -79,7 +79,10 @@ impl Reader {
             let after = accounts
                 .last()
                 .map(|(id, _): &(AccountId, AccountState)| id.clone());
-            let page = self.store.accounts(after.as_ref(), PAGE as usize).await?;
+            let page = self
+                .database
+                .accounts(after.as_ref(), PAGE as usize)
+                .await?;
             if page.is_empty() {
                 return Ok(accounts);
             }
@@ -265,7 +268,7 @@ impl Reader {
     }
 
     pub(super) async fn audit(&self) -> anyhow::Result<AuditFacts> {
-        let audit: Audit = audit(&self.store).await?;
+        let audit: Audit = audit(&self.database).await?;
         let checks = audit.checks.iter().map(|check| Check {
             name: check.name.to_string(),
             checked: check.checked,

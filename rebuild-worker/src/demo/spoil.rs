@@ -6,11 +6,10 @@
 
 use recoup::codec::{Decoded, Event, decode};
 use recoup::job::JobEvent;
+use recoup::sql::{Database, Transaction};
 use recoup::store::StoreError;
-use recoup::store::sqlite::{SqliteStore, read_page, store_error};
-use recoup::{Day, EventStore, Position};
+use recoup::{Day, EventStore, Position, values};
 use recoup_projections::Projections;
-use rusqlite::{Connection, params};
 
 use super::facts::{Rebuilt, RebuiltRow, RebuiltRun};
 use crate::rebuild::{
@@ -25,12 +24,12 @@ const SHOWN: usize = 4;
 
 /// Spoils the usage of the last two days, and repairs it.
 pub(super) async fn and_repair(projections: &Projections, last: Day) -> anyhow::Result<Rebuilt> {
-    let store = projections.store();
+    let database = projections.database();
     projections.catch_up().await?;
     let days = (last.previous(), last);
-    let again = consume_again(store, days).await?;
+    let again = consume_again(database, days).await?;
     let verified = run(projections, Mode::Verify, days).await?;
-    let found = differences(store, verified.run, None, usize::MAX).await?;
+    let found = differences(database, verified.run, None, usize::MAX).await?;
     let repaired = run(projections, Mode::Repair, days).await?;
     let clean = run(projections, Mode::Verify, days).await?;
     Ok(Rebuilt {
@@ -86,12 +85,12 @@ fn shown(found: &[Difference]) -> anyhow::Result<Vec<RebuiltRow>> {
 }
 
 /// The faulty consumer. Gives how often it counted a charge again.
-async fn consume_again(store: &SqliteStore, days: (Day, Day)) -> anyhow::Result<u64> {
-    let zone = store.identity().zone;
-    let again = store.write(move |connection| {
+async fn consume_again(database: &Database, days: (Day, Day)) -> anyhow::Result<u64> {
+    let zone = database.identity().zone;
+    let again = database.write(move |tx| {
         let (mut again, mut after) = (0, Position::START);
         loop {
-            let page = read_page(connection, after, PAGE)?;
+            let page = tx.read_page(after, PAGE)?;
             let Some(last) = page.last() else {
                 return Ok::<u64, StoreError>(again);
             };
@@ -107,7 +106,7 @@ async fn consume_again(store: &SqliteStore, days: (Day, Day)) -> anyhow::Result<
                         1
                     };
                     for _ in 0..times {
-                        again += count_again(connection, &day.to_string(), &charged.posting)?;
+                        again += count_again(tx, &day.to_string(), &charged.posting)?;
                     }
                 }
             }
@@ -117,7 +116,7 @@ async fn consume_again(store: &SqliteStore, days: (Day, Day)) -> anyhow::Result<
 }
 
 fn count_again(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     day: &str,
     posting: &recoup::account::Posting,
 ) -> Result<u64, StoreError> {
@@ -125,8 +124,6 @@ fn count_again(
     let sql = "UPDATE daily_usage SET charged = charged + ?4, jobs = jobs + 1
         WHERE account = ?1 AND day = ?2 AND kind = ?3";
     let kind = posting.kind.as_ref().map_or("", recoup::Kind::as_str);
-    let values = params![posting.account.as_str(), day, kind, -posting.amount];
-    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
-    let changed = statement.execute(values).map_err(store_error)?;
-    Ok(changed as u64)
+    let values = values![posting.account.as_str(), day, kind, -posting.amount];
+    tx.execute(sql, values)
 }

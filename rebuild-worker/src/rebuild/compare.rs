@@ -1,21 +1,23 @@
 //! Comparing what is shown with the shadow: a walk over the union of the keys of both, in one order, in one snapshot.
 //!
 //! Daily usage is compared at its checkpoint, account figures at the head of the log, balances with entries at the checkpoint of the
-//! entries: each pair on one time base. Keys that differ are kept in the shadow, with both images, so that memory
-//! holds one row of each side. An image is the row as JSON: SQL writes it down here and computes nothing.
+//! entries: each pair on one time base. The ledger's side is read in pages ([`super::pages`]), and keys that differ are kept in the shadow, with both
+//! images, so that memory holds a page of rows. An image is the row as JSON.
 
 use std::cmp::Ordering;
 
+use recoup::sql::{Transaction, Value};
 use recoup::store::StoreError;
-use recoup::store::sqlite::{read_head, store_error};
-use recoup::{Position, Zone};
+use recoup::{AccountId, Position, Zone, values};
 use recoup_projections::{
     LogReader, Projection, ProjectionError, UsageSums, has_skips, read_checked,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, params};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::figures::{self, Figures};
+use super::pages::{PAGE_ROWS, Pages};
 use super::shadow::{PAGE_EVENTS, Shadow, UsageKey, sums_of};
 use super::{RebuildError, Relation};
 
@@ -69,7 +71,7 @@ pub(crate) fn day_bounds(shadow: &Shadow) -> (String, String) {
 
 /// Compares everything that the shadow is about. The caller holds the snapshot.
 pub(crate) fn compare(
-    ledger: &Connection,
+    ledger: &Transaction<'_>,
     shadow: &mut Shadow,
     (reader, zone): (&LogReader, Zone),
     stop: &CancellationToken,
@@ -83,7 +85,7 @@ pub(crate) fn compare(
     };
     usage(ledger, shadow, (&mut compared, stop))?;
     if shadow.extent().days.is_none() {
-        shadow.follow_accounts(ledger, read_head(ledger)?)?;
+        shadow.follow_accounts(ledger, ledger.read_head()?)?;
         accounts(ledger, shadow, (&mut compared, stop))?;
     }
     match balances(ledger, shadow, (reader, zone), (&mut compared, stop)) {
@@ -149,39 +151,26 @@ fn walk<K: Ord, V>(
 }
 
 fn usage(
-    ledger: &Connection,
+    ledger: &Transaction<'_>,
     shadow: &Shadow,
     (compared, stop): (&mut Compared, &CancellationToken),
 ) -> Result<(), RebuildError> {
     let (from, to) = day_bounds(shadow);
-    let account = shadow.extent().account.as_ref();
-    let columns = "day, account, kind, charged, refunded, reclaimed, jobs, last_position";
-    let filter = if account.is_some() {
-        "AND account = ?3"
-    } else {
-        "AND ?3 IS NULL"
-    };
-    let shown = format!(
-        "SELECT {columns} FROM daily_usage WHERE day >= ?1 AND day <= ?2 {filter} ORDER BY day, account, kind"
-    );
-    let folded = format!("SELECT {columns} FROM usage ORDER BY day, account, kind");
-    let mut shown = ledger.prepare(&shown).map_err(store_error)?;
-    let values = params![from, to, account.map(recoup::AccountId::as_str)];
-    let mut shown = shown.query(values).map_err(store_error)?;
+    let account = shadow.extent().account.as_ref().map(AccountId::as_str);
+    let days = (&*from, &*to);
+    let mut shown = Pages::of(|after| page_of_usage(ledger, days, account, after));
+    let folded = format!("SELECT {USAGE_COLUMNS} FROM usage ORDER BY day, account, kind");
     let mut folded = shadow
         .connection()
         .prepare(&folded)
         .map_err(RebuildError::Shadow)?;
     let mut folded = folded.query([]).map_err(RebuildError::Shadow)?;
-    let read = |row: &Row<'_>| -> rusqlite::Result<(UsageKey, UsageSums)> {
+    let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(UsageKey, UsageSums)> {
         Ok(((row.get(0)?, row.get(1)?, row.get(2)?), sums_of(row, 3)?))
     };
     let differing = Differing::of(shadow);
     walk(
-        || {
-            let row = shown.next().map_err(store_error)?;
-            Ok(row.map(read).transpose().map_err(store_error)?)
-        },
+        || Ok(shown.next()?),
         || {
             let row = folded.next().map_err(RebuildError::Shadow)?;
             row.map(read).transpose().map_err(RebuildError::Shadow)
@@ -203,6 +192,53 @@ fn usage(
     )
 }
 
+const USAGE_COLUMNS: &str = "day, account, kind, charged, refunded, reclaimed, jobs, last_position";
+
+/// Rows of the days from `from` to `to`, of one account or of all, behind `after`.
+fn page_of_usage(
+    ledger: &Transaction<'_>,
+    days: (&str, &str),
+    account: Option<&str>,
+    after: Option<&UsageKey>,
+) -> Result<Vec<(UsageKey, UsageSums)>, StoreError> {
+    let (sql, values) = usage_query(days, account, after);
+    ledger.rows(&sql, &values, |row| {
+        let sums = UsageSums {
+            charged: row.get(3)?,
+            refunded: row.get(4)?,
+            reclaimed: row.get(5)?,
+            jobs: row.get(6)?,
+            last_position: Position::new(row.get(7)?),
+        };
+        Ok(((row.get(0)?, row.get(1)?, row.get(2)?), sums))
+    })
+}
+
+/// In the order of the index by day, or for one account of the primary key.
+fn usage_query<'v>(
+    (from, to): (&'v str, &'v str),
+    account: Option<&'v str>,
+    after: Option<&'v UsageKey>,
+) -> (String, Vec<Value<'v>>) {
+    let (wanted, texts) = match (account, after) {
+        (None, None) => ("day >= ?2", vec![to, from]),
+        (None, Some((day, account, kind))) => (
+            "(day, account, kind) > (?2, ?3, ?4)",
+            vec![to, day, account, kind],
+        ),
+        (Some(account), None) => ("day >= ?2 AND account = ?3", vec![to, from, account]),
+        (Some(account), Some((day, _, kind))) => (
+            "(day, kind) > (?2, ?3) AND account = ?4",
+            vec![to, day, kind, account],
+        ),
+    };
+    let sql = format!(
+        "SELECT {USAGE_COLUMNS} FROM daily_usage WHERE day <= ?1 AND {wanted}
+        ORDER BY day, account, kind LIMIT {PAGE_ROWS}"
+    );
+    (sql, texts.into_iter().map(Value::from).collect())
+}
+
 /// A row of daily usage as JSON.
 pub(crate) fn image(sums: UsageSums) -> String {
     json!({
@@ -215,53 +251,35 @@ pub(crate) fn image(sums: UsageSums) -> String {
     .to_string()
 }
 
-/// Accounts with their months, as JSON, in the order of accounts; a month without an account is shown too.
-pub(crate) const ACCOUNT_IMAGES: &str = "
-    SELECT a.account, json_object('balance', s.balance, 'held', s.held, 'reserved', s.reserved, 'floor', s.floor,
-        'monthly_cap', s.monthly_cap, 'last_position', s.last_position, 'months', (
-            SELECT json_group_object(m.month, json_object('spent', m.spent, 'held', m.held, 'reserved', m.reserved))
-            FROM (SELECT * FROM account_month WHERE account = a.account ORDER BY month) m))
-    FROM (SELECT account FROM account_state UNION SELECT account FROM account_month) a
-    LEFT JOIN account_state s ON s.account = a.account";
-
 fn accounts(
-    ledger: &Connection,
+    ledger: &Transaction<'_>,
     shadow: &Shadow,
     (compared, stop): (&mut Compared, &CancellationToken),
 ) -> Result<(), RebuildError> {
-    let account = shadow
-        .extent()
-        .account
-        .as_ref()
-        .map(recoup::AccountId::as_str);
-    let sql = format!("{ACCOUNT_IMAGES} WHERE ?1 IS NULL OR a.account = ?1 ORDER BY a.account");
-    let mut shown = ledger.prepare(&sql).map_err(store_error)?;
-    let mut shown = shown.query([account]).map_err(store_error)?;
-    let mut folded = shadow
-        .connection()
-        .prepare(&sql)
-        .map_err(RebuildError::Shadow)?;
-    let mut folded = folded.query([account]).map_err(RebuildError::Shadow)?;
-    let read =
-        |row: &Row<'_>| -> rusqlite::Result<(String, String)> { Ok((row.get(0)?, row.get(1)?)) };
     let differing = Differing::of(shadow);
+    let mut see = |account: String, shown: Option<Figures>, truth: Option<Figures>| {
+        compared.checked(stop)?;
+        if shown == truth {
+            return Ok(());
+        }
+        compared.rows_different += 1;
+        let images = [shown, truth].map(|figures| figures.as_ref().map(Figures::image));
+        differing.add(Relation::AccountState, [&account, "", ""], images.into())
+    };
+    if let Some(account) = &shadow.extent().account {
+        let shown = figures::read(ledger, account.as_str())?;
+        let truth = shadow.figures(account.as_str())?;
+        return match (&shown, &truth) {
+            (None, None) => Ok(()),
+            _ => see(account.to_string(), shown, truth),
+        };
+    }
+    let folded = Transaction::on_sqlite(shadow.connection());
+    let (mut shown, mut folded) = (figures::Walk::over(ledger), figures::Walk::over(&folded));
     walk(
-        || {
-            let row = shown.next().map_err(store_error)?;
-            Ok(row.map(read).transpose().map_err(store_error)?)
-        },
-        || {
-            let row = folded.next().map_err(RebuildError::Shadow)?;
-            row.map(read).transpose().map_err(RebuildError::Shadow)
-        },
-        |account, shown, truth| {
-            compared.checked(stop)?;
-            if shown == truth {
-                return Ok(());
-            }
-            compared.rows_different += 1;
-            differing.add(Relation::AccountState, [&account, "", ""], (shown, truth))
-        },
+        || Ok(shown.next()?),
+        || folded.next().map_err(RebuildError::ShadowFigures),
+        see,
     )
 }
 
@@ -299,7 +317,7 @@ impl<'a> Differing<'a> {
 /// For every account that the window touched: its balance, less what the entries have not got yet, is the sum of its entries, and what the
 /// last entry says.
 fn balances(
-    ledger: &Connection,
+    ledger: &Transaction<'_>,
     shadow: &Shadow,
     (reader, zone): (&LogReader, Zone),
     (compared, stop): (&mut Compared, &CancellationToken),
@@ -314,7 +332,7 @@ fn balances(
         }
         Err(error) => return Err(error.into()),
     };
-    let head = read_head(ledger)?;
+    let head = ledger.read_head()?;
     if head.get().saturating_sub(entries.get()) > MAX_PENDING_EVENTS {
         tracing::info!(%entries, %head, "entries are too far behind for balances to be compared with them");
         return Ok(());
@@ -352,7 +370,7 @@ fn balances(
 
 /// What the entries have not got yet, by touched account.
 fn pending(
-    ledger: &Connection,
+    ledger: &Transaction<'_>,
     shadow: &Shadow,
     reader: &LogReader,
     (entries, head): (Position, Position),
@@ -386,20 +404,67 @@ struct Books {
 }
 
 impl Books {
-    fn read(ledger: &Connection, account: &str) -> Result<Self, StoreError> {
-        let number = |sql: &str| {
-            let mut statement = ledger.prepare_cached(sql).map_err(store_error)?;
-            let found = statement
-                .query_row([account], |row| row.get::<_, i64>(0))
-                .optional();
-            found.map(Option::unwrap_or_default).map_err(store_error)
-        };
-        Ok(Self {
-            balance: number("SELECT balance FROM account_state WHERE account = ?1")?,
-            sum: number("SELECT coalesce(sum(amount), 0) FROM entries WHERE account = ?1")?,
-            last: number(
-                "SELECT balance FROM entries WHERE account = ?1 ORDER BY position DESC LIMIT 1",
-            )?,
-        })
+    fn read(ledger: &Transaction<'_>, account: &str) -> Result<Self, StoreError> {
+        // One query for all three: there is one of these for every account.
+        let sql = "SELECT (SELECT balance FROM account_state WHERE account = ?1),
+            (SELECT CAST(sum(amount) AS BIGINT) FROM entries WHERE account = ?1),
+            (SELECT balance FROM entries WHERE account = ?1 ORDER BY position DESC LIMIT 1)";
+        let books = ledger.row(sql, values![account], |row| {
+            let number = |column| Ok(row.get::<Option<i64>>(column)?.unwrap_or_default());
+            Ok(Self {
+                balance: number(0)?,
+                sum: number(1)?,
+                last: number(2)?,
+            })
+        })?;
+        Ok(books.expect("a query without FROM gives one row"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use recoup::store::sqlite::{Options, SqliteStore};
+    use recoup_projections::Projections;
+
+    use super::*;
+
+    /// Every page begins where an index leads to, and needs no sorting.
+    #[tokio::test]
+    async fn pages_of_usage_go_by_an_index() {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let store = SqliteStore::open(Options::at(folder.path().join("ledger.db")))
+            .await
+            .expect("it opens");
+        let projections = Projections::open(store).await.expect("they open");
+        let by_day = "SEARCH daily_usage USING INDEX daily_usage_day";
+        let by_account = "SEARCH daily_usage USING PRIMARY KEY";
+        let key = || ["2026-11-29", "acme", "video"].map(str::to_owned).into();
+        let cases = [
+            (None, None, format!("{by_day} (day>? AND day<?)")),
+            (
+                None,
+                Some(key()),
+                format!("{by_day} ((day,account,kind)>(?,?,?) AND day<?)"),
+            ),
+            (
+                Some("acme"),
+                None,
+                format!("{by_account} (account=? AND day>? AND day<?)"),
+            ),
+            (
+                Some("acme"),
+                Some(key()),
+                format!("{by_account} (account=? AND (day,kind)>(?,?) AND day<?)"),
+            ),
+        ];
+        for (account, after, expected) in cases {
+            let plan = projections.database().snapshot(move |tx| {
+                let days = ("2026-11-29", "2026-11-30");
+                let (sql, values) = usage_query(days, account, after.as_ref());
+                let sql = format!("EXPLAIN QUERY PLAN {sql}");
+                tx.rows(&sql, &values, |row| row.get::<String>(3))
+            });
+            assert_eq!(plan.await.expect("planned"), [expected]);
+        }
     }
 }

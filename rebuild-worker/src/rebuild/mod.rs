@@ -4,7 +4,7 @@
 //! Phases of a run ([`run`]):
 //!
 //! 1. *fold*: the window's part of the log goes, page by page, into a shadow ([`shadow`]): a temporary database of its own, so that
-//!    memory does not grow with the number of keys and the ledger's file, which has one writer, is not written to.
+//!    memory does not grow with the number of keys and the ledger's database is not written to.
 //! 2. *compare*: in one snapshot of the ledger, the checkpoint is read, the shadow is brought to exactly there, and the union of the keys
 //!    of both sides is walked in one order ([`compare`]). Nothing is locked, and a projector that lags makes no false difference.
 //! 3. *repair* ([`repair`]): for [`repair::KEYS`] differing keys at a time, in the writer's transaction, which is the lock that every
@@ -19,6 +19,8 @@
 //! `rebuild_differences` ([`runs`]); [`schedule`] starts one every hour.
 
 pub(crate) mod compare;
+pub(crate) mod figures;
+pub(crate) mod pages;
 pub(crate) mod repair;
 pub(crate) mod run;
 pub(crate) mod runs;
@@ -122,6 +124,9 @@ pub enum RebuildError {
     /// The temporary database of the fold did not.
     #[error("the temporary database of the rebuild: {0}")]
     Shadow(#[source] rusqlite::Error),
+    /// Nor did its tables of account figures, which are read as the ledger's are.
+    #[error("the temporary database of the rebuild: {0}")]
+    ShadowFigures(#[source] StoreError),
     /// The projection was set back meanwhile: what was folded is ahead of it.
     #[error(
         "daily_usage was set back from {folded} to {checkpoint} while it was rebuilt: run it again"

@@ -1,6 +1,8 @@
 //! Repairing what differs, some keys at a time, under the lock of the live appliers.
 //!
-//! On SQLite that lock is the file's write lock: whoever applies a batch, in whatever process, holds it. Before it is taken the shadow is
+//! That lock is the one of every writing transaction: whoever applies a batch, in whatever process, holds it. On SQLite it is the file's write lock, which
+//! appends take as well; elsewhere a repair that is about account figures keeps appends out besides
+//! ([`Transaction::hold_log`]), since they are compared at the head of the log. Before the lock is taken the shadow is
 //! brought to the checkpoint; under it the checkpoint is read again, and the few events between are folded. What a key should be is then
 //! known at exactly the place that the live applier goes on from, so that nothing is counted twice and nothing is lost.
 //!
@@ -9,13 +11,14 @@
 
 use std::time::Instant;
 
+use recoup::sql::Transaction;
 use recoup::store::StoreError;
-use recoup::store::sqlite::{copy_account, read_head, store_error};
 use recoup::{Position, Zone};
 use recoup_projections::{Projection, Projections, load_usage, read_checked, write_usage};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::params;
 
-use super::compare::{ACCOUNT_IMAGES, check_not_set_back, image};
+use super::compare::{check_not_set_back, image};
+use super::figures::{self, Figures};
 use super::run::{SIGN_EVERY, Watch};
 use super::runs::{Record, add_difference};
 use super::shadow::Shadow;
@@ -133,11 +136,11 @@ async fn write_down(
     (run, keys): (i64, Vec<Differing>),
 ) -> Result<Shadow, RebuildError> {
     projections
-        .store()
-        .write(move |connection| {
+        .database()
+        .write(move |ledger| {
             for key in &keys {
                 let images = (key.before.as_deref(), key.after.as_deref());
-                add_difference(connection, run, key.relation, key.key(), images)?;
+                add_difference(ledger, run, key.relation, key.key(), images)?;
             }
             Ok::<_, RebuildError>(shadow)
         })
@@ -152,7 +155,7 @@ async fn repair(
 ) -> Result<Shadow, RebuildError> {
     for _ in 0..MAX_CHASES {
         shadow = projections
-            .store()
+            .database()
             .snapshot(move |ledger| {
                 let (usage, accounts) = places(ledger, &shadow, zone)?;
                 shadow.follow(ledger, usage)?;
@@ -161,7 +164,11 @@ async fn repair(
             })
             .await?;
         let keys = keys.clone();
-        let turn = projections.store().write(move |ledger| {
+        let turn = projections.database().write(move |ledger| {
+            if shadow.extent().days.is_none() {
+                // First of all, so that the head is read when it stands still.
+                ledger.hold_log()?;
+            }
             let (usage, accounts) = places(ledger, &shadow, zone)?;
             let distance = |to: Position, from: Position| to.get().saturating_sub(from.get());
             let is_far = distance(usage, shadow.position()) > MAX_LOCKED_EVENTS
@@ -188,21 +195,21 @@ async fn repair(
 
 /// Where daily usage and, if they are folded, account figures stand.
 fn places(
-    ledger: &Connection,
+    ledger: &Transaction<'_>,
     shadow: &Shadow,
     zone: Zone,
 ) -> Result<(Position, Position), RebuildError> {
     let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
     check_not_set_back(shadow, checkpoint)?;
     let accounts = match shadow.extent().days {
-        None => read_head(ledger)?,
+        None => ledger.read_head()?,
         Some(_) => Position::START,
     };
     Ok((checkpoint, accounts))
 }
 
 fn repair_key(
-    ledger: &Connection,
+    ledger: &Transaction<'_>,
     shadow: &Shadow,
     run: i64,
     key: &Differing,
@@ -219,14 +226,14 @@ fn repair_key(
             (shown.map(image), truth.map(image))
         }
         Relation::AccountState => {
-            let truth =
-                account_image(shadow.connection(), &key.account).map_err(RebuildError::Shadow)?;
-            let shown = account_image(ledger, &key.account).map_err(store_error)?;
+            let truth = shadow.figures(&key.account)?;
+            let shown = figures::read(ledger, &key.account)?;
             if shown == truth {
                 return Ok(());
             }
-            copy_account(shadow.connection(), ledger, &key.account)?;
-            (shown, truth)
+            figures::write(ledger, &key.account, truth.as_ref())?;
+            let image = |figures: Option<Figures>| figures.as_ref().map(Figures::image);
+            (image(shown), image(truth))
         }
         // Which of the two is wrong only the whole log tells.
         Relation::Balance => (key.before.clone(), key.after.clone()),
@@ -235,10 +242,4 @@ fn repair_key(
     let added: Result<(), StoreError> =
         add_difference(ledger, run, key.relation, key.key(), images);
     Ok(added?)
-}
-
-fn account_image(connection: &Connection, account: &str) -> rusqlite::Result<Option<String>> {
-    let sql = format!("{ACCOUNT_IMAGES} WHERE a.account = ?1");
-    let mut statement = connection.prepare_cached(&sql)?;
-    statement.query_row([account], |row| row.get(1)).optional()
 }

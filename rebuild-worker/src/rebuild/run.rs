@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use recoup::store::sqlite::{read_page, read_position_before};
+use recoup::sql::Transaction;
 use recoup::{Day, EventStore, Position, Timestamp, Zone};
 use recoup_projections::{LogReader, Projection, Projections, read_checked};
-use rusqlite::Connection;
 use tokio_util::sync::CancellationToken;
 
 use super::compare::compare;
@@ -65,23 +64,23 @@ struct Start {
 
 impl Start {
     fn read(
-        ledger: &Connection,
+        ledger: &Transaction<'_>,
         window: Window,
         (now, zone): (Timestamp, Zone),
         reader: LogReader,
     ) -> Result<Self, RebuildError> {
         let reader = reader.as_skipped_by(ledger, Projection::DailyUsage)?;
         let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
-        let first = read_page(ledger, Position::START, 1)?;
+        let first = ledger.read_page(Position::START, 1)?;
         let first = first.first().map(|event| zone.day_of(event.posted_at));
         let days = window.resolve(now, zone, first);
         let (from, until) = match window {
             Window::All => (Position::START, Position::new(i64::MAX)),
             Window::Last(_) | Window::Days { .. } => {
-                let from = read_position_before(ledger, scan_from(zone, days.0))?;
+                let from = ledger.read_position_before(scan_from(zone, days.0))?;
                 let end = scan_until(zone, days.1);
                 let until = if now >= end {
-                    read_position_before(ledger, end)?
+                    ledger.read_position_before(end)?
                 } else {
                     Position::new(i64::MAX)
                 };
@@ -110,10 +109,10 @@ pub async fn rebuild(
     request: &Request,
     control: &Control,
 ) -> Result<Run, RebuildError> {
-    let store = projections.store();
-    let (now, zone) = (store.now(), store.identity().zone);
+    let database = projections.database();
+    let (now, zone) = (database.now(), database.identity().zone);
     let (window, reader) = (request.window, projections.log_reader());
-    let start = store
+    let start = database
         .snapshot(move |ledger| Start::read(ledger, window, (now, zone), reader))
         .await?;
     let subject = Subject {
@@ -124,7 +123,7 @@ pub async fn rebuild(
         days: start.days,
         events_total: start.events(),
     };
-    let record = Record::begin(store, subject).await?;
+    let record = Record::begin(database, subject).await?;
     match carry_out(projections, request, (&record, &start), control).await {
         Ok(run) => Ok(run),
         Err(error) => {
@@ -140,7 +139,7 @@ async fn carry_out(
     (record, start): (&Record, &Start),
     control: &Control,
 ) -> Result<Run, RebuildError> {
-    let zone = projections.store().identity().zone;
+    let zone = projections.database().identity().zone;
     let reader = start.reader.clone();
     let is_all = request.window == Window::All;
     let extent = Extent {
@@ -158,7 +157,7 @@ async fn carry_out(
     watch.tell("compare", shadow.mark()).await;
     let stop = control.stop.clone();
     let (shadow, compared) = projections
-        .store()
+        .database()
         .snapshot(move |ledger| {
             let mut shadow = shadow;
             let compared = compare(ledger, &mut shadow, (&reader, zone), &stop)?;
@@ -210,7 +209,7 @@ async fn fold(
     (record, start): (&Record, &Start),
     control: &Control,
 ) -> Result<Shadow, RebuildError> {
-    let zone = projections.store().identity().zone;
+    let zone = projections.database().identity().zone;
     let watch = Watch {
         record,
         control,
@@ -224,7 +223,7 @@ async fn fold(
                 return Err(RebuildError::Cancelled);
             }
             (shadow, is_more) = projections
-                .store()
+                .database()
                 .snapshot(move |ledger| {
                     let is_more = shadow.step(ledger, target)?;
                     Ok::<_, RebuildError>((shadow, is_more))
@@ -241,7 +240,7 @@ async fn fold(
             }
         }
         let checkpoint = projections
-            .store()
+            .database()
             .snapshot(move |ledger| read_checked(ledger, Projection::DailyUsage, zone))
             .await?
             .position;

@@ -1,14 +1,13 @@
 //! Runs on record: their progress while they run, what they came to, and every key that they found different.
 //!
-//! Written through the ledger's writer, like everything in its file. A run whose process died stays `running` until another run finds
+//! Written in writing transactions of their own, or in that of a repair. A run whose process died stays `running` until another run finds
 //! that it has given no sign of life for [`ABANDONED_AFTER`], and calls it `abandoned`.
 
 use std::time::Duration;
 
+use recoup::sql::{Database, Row, Transaction};
 use recoup::store::StoreError;
-use recoup::store::sqlite::{SqliteStore, store_error};
-use recoup::{AccountId, Day, EventStore, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use recoup::{AccountId, Day, EventStore, Timestamp, values};
 use uuid::Uuid;
 
 use super::compare::Compared;
@@ -84,7 +83,7 @@ const COLUMNS: &str =
     "run, mode, origin, state, scope, account, from_day, to_day, started_at, finished_at, position,
     events_read, rows_checked, rows_different, rows_recurring, worst_ratio, duration_ms, error";
 
-fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
+fn run_of(row: &Row<'_>) -> Result<Run, StoreError> {
     Ok(Run {
         run: row.get(0)?,
         mode: row.get(1)?,
@@ -95,7 +94,7 @@ fn run_of(row: &Row<'_>) -> rusqlite::Result<Run> {
         from: row.get(6)?,
         to: row.get(7)?,
         started_at: Timestamp::from_micros(row.get(8)?),
-        finished_at: row.get::<_, Option<i64>>(9)?.map(Timestamp::from_micros),
+        finished_at: row.get::<Option<i64>>(9)?.map(Timestamp::from_micros),
         position: row.get(10)?,
         events_read: row.get(11)?,
         rows_checked: row.get(12)?,
@@ -130,7 +129,7 @@ pub(crate) struct Sign {
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) run: i64,
-    store: SqliteStore,
+    database: Database,
 }
 
 fn number(count: u64) -> i64 {
@@ -139,15 +138,16 @@ fn number(count: u64) -> i64 {
 
 impl Record {
     /// Begins a run; calls those that died abandoned.
-    pub(crate) async fn begin(store: &SqliteStore, subject: Subject) -> Result<Self, RebuildError> {
-        let now = store.now();
-        let begun = store.write(move |connection| {
-            abandon(connection, now)?;
+    pub(crate) async fn begin(database: &Database, subject: Subject) -> Result<Self, RebuildError> {
+        let now = database.now();
+        let begun = database.write(move |tx| {
+            abandon(tx, now)?;
             let sql = "INSERT INTO rebuild_runs (mode, origin, state, scope, account, from_day, to_day, holder,
                 started_at, updated_at, phase, position, events_read, events_total, rows_checked, rows_different,
                 rows_recurring, duration_ms)
-                VALUES (?1, ?2, 'running', ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'fold', 0, 0, ?9, 0, 0, 0, 0)";
-            let values = params![
+                VALUES (?1, ?2, 'running', ?3, ?4, ?5, ?6, ?7, ?8, ?8, 'fold', 0, 0, ?9, 0, 0, 0, 0)
+                RETURNING run";
+            let values = values![
                 subject.mode.name(),
                 subject.origin.name(),
                 if subject.is_all { "all" } else { "window" },
@@ -158,31 +158,31 @@ impl Record {
                 now.as_micros(),
                 subject.events_total,
             ];
-            connection.execute(sql, values).map_err(store_error)?;
-            let run = connection.last_insert_rowid();
+            let run = tx.row(sql, values, |row| row.get::<i64>(0))?;
+            let run = run.expect("a row that was inserted is returned");
             for table in ["rebuild_differences", "rebuild_runs"] {
                 let sql = format!("DELETE FROM {table} WHERE run <= ?1");
-                connection.execute(&sql, [run - KEPT_RUNS]).map_err(store_error)?;
+                tx.execute(&sql, values![run - KEPT_RUNS])?;
             }
             Ok::<_, StoreError>(run)
         });
         Ok(Self {
             run: begun.await?,
-            store: store.clone(),
+            database: database.clone(),
         })
     }
 
     /// A sign of life.
     pub(crate) async fn sign(&self, sign: Sign) -> Result<(), RebuildError> {
-        let (run, now) = (self.run, self.store.now());
-        let written = self.store.write(move |connection| {
+        let (run, now) = (self.run, self.database.now());
+        let written = self.database.write(move |tx| {
             let sql = "UPDATE rebuild_runs SET phase = ?2, position = ?3, events_read = ?4, updated_at = ?5
                 WHERE run = ?1 AND state = 'running'";
-            let values = params![run, sign.phase, sign.position, sign.events_read, now.as_micros()];
-            connection.execute(sql, values).map_err(store_error)?;
-            Ok::<_, StoreError>(())
+            let values = values![run, sign.phase, sign.position, sign.events_read, now.as_micros()];
+            tx.execute(sql, values)
         });
-        Ok(written.await?)
+        written.await?;
+        Ok(())
     }
 
     /// Ends the run well.
@@ -191,14 +191,14 @@ impl Record {
         compared: Compared,
         events_read: u64,
     ) -> Result<Run, RebuildError> {
-        let (run, now) = (self.run, self.store.now());
-        let ended = self.store.write(move |connection| {
+        let (run, now) = (self.run, self.database.now());
+        let ended = self.database.write(move |tx| {
             let sql = "UPDATE rebuild_runs SET state = 'done', error = NULL, phase = 'end', position = ?2, events_read = ?3,
                 rows_checked = ?4, rows_different = ?5, worst_ratio = ?6, updated_at = ?7, finished_at = ?7,
                 duration_ms = (?7 - started_at) / 1000,
                 rows_recurring = (SELECT count(*) FROM rebuild_differences d WHERE d.run = ?1 AND d.is_recurring = 1)
                 WHERE run = ?1";
-            let values = params![
+            let values = values![
                 run,
                 compared.position,
                 number(events_read),
@@ -207,8 +207,8 @@ impl Record {
                 compared.worst_ratio,
                 now.as_micros(),
             ];
-            connection.execute(sql, values).map_err(store_error)?;
-            read(connection, run)
+            tx.execute(sql, values)?;
+            read(tx, run)
         });
         Ok(ended.await?)
     }
@@ -219,14 +219,13 @@ impl Record {
             RebuildError::Cancelled => "cancelled",
             _ => "failed",
         };
-        let (run, now, why) = (self.run, self.store.now(), error.to_string());
-        let written = self.store.write(move |connection| {
+        let (run, now, why) = (self.run, self.database.now(), error.to_string());
+        let written = self.database.write(move |tx| {
             let sql =
                 "UPDATE rebuild_runs SET state = ?2, error = ?3, updated_at = ?4, finished_at = ?4,
                 duration_ms = (?4 - started_at) / 1000 WHERE run = ?1";
-            let values = params![run, state, why, now.as_micros()];
-            connection.execute(sql, values).map_err(store_error)?;
-            Ok::<_, StoreError>(())
+            let values = values![run, state, why, now.as_micros()];
+            tx.execute(sql, values)
         });
         if let Err(error) = written.await {
             tracing::warn!(rebuild.run = run, %error, "the end of a rebuild could not be recorded");
@@ -234,67 +233,64 @@ impl Record {
     }
 }
 
-fn abandon(connection: &Connection, now: Timestamp) -> Result<(), StoreError> {
+fn abandon(tx: &Transaction<'_>, now: Timestamp) -> Result<(), StoreError> {
     let patience = i64::try_from(ABANDONED_AFTER.as_micros()).unwrap_or(i64::MAX);
     let sql =
         "UPDATE rebuild_runs SET state = 'abandoned', error = 'its process gave no sign of life'
         WHERE state = 'running' AND updated_at < ?1";
-    connection
-        .execute(sql, [now.as_micros().saturating_sub(patience)])
-        .map_err(store_error)?;
+    tx.execute(sql, values![now.as_micros().saturating_sub(patience)])?;
     Ok(())
 }
 
-fn read(connection: &Connection, run: i64) -> Result<Run, StoreError> {
+fn read(tx: &Transaction<'_>, run: i64) -> Result<Run, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM rebuild_runs WHERE run = ?1");
-    connection
-        .query_row(&sql, [run], run_of)
-        .map_err(store_error)
+    let found = tx.row(&sql, values![run], run_of)?;
+    found.ok_or_else(|| StoreError::Damaged {
+        why: format!("table rebuild_runs: no run {run}"),
+    })
 }
 
 /// Writes down a difference: recurring if a repair since the last whole one of this key has repaired it too, that one included. In the transaction that
 /// repairs it, where one does.
 pub(crate) fn add_difference(
-    connection: &Connection,
+    tx: &Transaction<'_>,
     run: i64,
     relation: Relation,
     [account, day, kind]: [&str; 3],
     (before, after): (Option<&str>, Option<&str>),
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO rebuild_differences (run, relation, account, day, kind, before, after, is_recurring)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?2 <> 'balance' AND EXISTS (
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, CASE WHEN ?2 <> 'balance' AND EXISTS (
             SELECT 1 FROM rebuild_differences d JOIN rebuild_runs m ON m.run = d.run AND m.mode = 'repair'
             WHERE d.relation = ?2 AND d.account = ?3 AND d.day = ?4 AND d.kind = ?5 AND d.run < ?1
             AND d.run >= (SELECT coalesce(max(r.run), 0) FROM rebuild_runs r
                 WHERE r.run < ?1 AND r.mode = 'repair' AND r.state = 'done' AND (r.account IS NULL OR r.account = ?3)
-                AND (r.scope = 'all' OR (?2 = 'daily_usage' AND r.from_day <= ?4 AND r.to_day >= ?4)))))
+                AND (r.scope = 'all' OR (?2 = 'daily_usage' AND r.from_day <= ?4 AND r.to_day >= ?4)))) THEN 1 ELSE 0 END)
         ON CONFLICT (run, relation, account, day, kind) DO NOTHING";
-    let values = params![run, relation.name(), account, day, kind, before, after];
-    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
-    statement.execute(values).map_err(store_error)?;
+    let values = values![run, relation.name(), account, day, kind, before, after];
+    tx.execute(sql, values)?;
     Ok(())
 }
 
 /// At most `limit` differences of a run, after `after`, in the order of their keys.
 pub async fn differences(
-    store: &SqliteStore,
+    database: &Database,
     run: i64,
     after: Option<Difference>,
     limit: usize,
 ) -> Result<Vec<Difference>, StoreError> {
-    store
-        .snapshot(move |connection| {
+    database
+        .snapshot(move |tx| {
             let sql = "SELECT relation, account, day, kind, before, after, is_recurring FROM rebuild_differences
                 WHERE run = ?1 AND (relation, account, day, kind) > (?2, ?3, ?4, ?5)
                 ORDER BY relation, account, day, kind LIMIT ?6";
-            let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
             let (relation, account, day, kind) = after.map_or_else(Default::default, |after| {
                 let (day, kind) = (after.day, after.kind);
                 (after.relation, after.account, day.unwrap_or_default(), kind.unwrap_or_default())
             });
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let text = |text: String| Some(text).filter(|text| !text.is_empty());
-            let rows = statement.query_map(params![run, relation, account, day, kind, limit], |row| {
+            tx.rows(sql, values![run, relation, account, day, kind, limit], |row| {
                 Ok(Difference {
                     relation: row.get(0)?,
                     account: row.get(1)?,
@@ -302,36 +298,28 @@ pub async fn differences(
                     kind: text(row.get(3)?),
                     before: row.get(4)?,
                     after: row.get(5)?,
-                    is_recurring: row.get(6)?,
+                    is_recurring: row.get::<i64>(6)? != 0,
                 })
-            });
-            rows.map_err(store_error)?
-                .collect::<Result<_, _>>()
-                .map_err(store_error)
+            })
         })
         .await
 }
 
 /// The latest runs, the last one first.
-pub async fn latest(store: &SqliteStore, limit: usize) -> Result<Vec<Run>, StoreError> {
-    store
-        .snapshot(move |connection| {
+pub async fn latest(database: &Database, limit: usize) -> Result<Vec<Run>, StoreError> {
+    database
+        .snapshot(move |tx| {
             let sql = format!("SELECT {COLUMNS} FROM rebuild_runs ORDER BY run DESC LIMIT ?1");
-            let mut statement = connection.prepare_cached(&sql).map_err(store_error)?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-            let rows = statement.query_map([limit], run_of).map_err(store_error)?;
-            rows.collect::<Result<_, _>>().map_err(store_error)
+            tx.rows(&sql, values![limit], run_of)
         })
         .await
 }
 
 /// The last day of the last scheduled run that ended well.
-pub(crate) fn last_good_day(connection: &Connection) -> Result<Option<Day>, StoreError> {
+pub(crate) fn last_good_day(tx: &Transaction<'_>) -> Result<Option<Day>, StoreError> {
     let sql = "SELECT to_day FROM rebuild_runs WHERE origin = 'hourly' AND state = 'done' ORDER BY run DESC LIMIT 1";
-    let day: Option<String> = connection
-        .query_row(sql, [], |row| row.get(0))
-        .optional()
-        .map_err(store_error)?;
+    let day = tx.row(sql, values![], |row| row.get::<String>(0))?;
     day.map(|day| {
         Day::parse(&day).map_err(|error| StoreError::Damaged {
             why: format!("table rebuild_runs: {error}"),

@@ -12,11 +12,10 @@
 
 use std::time::Duration;
 
+use recoup::sql::Transaction;
 use recoup::store::StoreError;
-use recoup::store::sqlite::{read_page, store_error};
-use recoup::{Day, EventStore, Position, Timestamp, Zone};
+use recoup::{Day, EventStore, Position, Timestamp, Zone, values};
 use recoup_projections::Projections;
-use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 
 use super::{Control, Mode, Origin, RebuildError, Request, Run, Window, rebuild, runs};
@@ -85,28 +84,24 @@ impl Schedule {
     }
 
     async fn take(&self) -> Result<Option<Ticket>, RebuildError> {
-        let store = self.projections.store();
-        let (now, zone, holder) = (store.now(), store.identity().zone, self.holder.clone());
+        let database = self.projections.database();
+        let (now, zone) = (database.now(), database.identity().zone);
+        let holder = self.holder.clone();
         let look = holder.clone();
         // A look first: it needs no write lock.
-        if !store
-            .snapshot(move |connection| is_free(connection, now, &look))
-            .await?
-        {
+        if !database.snapshot(move |tx| is_free(tx, now, &look)).await? {
             return Ok(None);
         }
-        store
-            .write(move |connection| {
-                if !is_free(connection, now, &holder)? {
+        database
+            .write(move |tx| {
+                if !is_free(tx, now, &holder)? {
                     return Ok(None);
                 }
                 let sql = "INSERT INTO rebuild_schedule (one, hour, holder, lease_until) VALUES (1, 0, ?1, ?2)
                     ON CONFLICT (one) DO UPDATE SET holder = ?1, lease_until = ?2";
-                connection
-                    .execute(sql, params![holder, now.after(LEASE).as_micros()])
-                    .map_err(store_error)?;
+                tx.execute(sql, values![holder, now.after(LEASE).as_micros()])?;
                 let hour = now.as_micros().div_euclid(HOUR_US);
-                let window = window(connection, now, zone)?;
+                let window = window(tx, now, zone)?;
                 Ok(Some(Ticket { hour, window }))
             })
             .await
@@ -116,13 +111,11 @@ impl Schedule {
     async fn keep_lease(&self) -> RebuildError {
         loop {
             tokio::time::sleep(LEASE / 4).await;
-            let store = self.projections.store();
-            let (until, holder) = (store.now().after(LEASE), self.holder.clone());
-            let renewed = store.write(move |connection| {
+            let database = self.projections.database();
+            let (until, holder) = (database.now().after(LEASE), self.holder.clone());
+            let renewed = database.write(move |tx| {
                 let sql = "UPDATE rebuild_schedule SET lease_until = ?2 WHERE holder = ?1";
-                connection
-                    .execute(sql, params![holder, until.as_micros()])
-                    .map_err(store_error)
+                tx.execute(sql, values![holder, until.as_micros()])
             });
             // A lease that was lost costs double work and nothing else: the run goes on.
             if let Err(error) = renewed.await {
@@ -134,14 +127,14 @@ impl Schedule {
 
     async fn release(&self, hour: Option<i64>) -> Result<(), RebuildError> {
         let holder = self.holder.clone();
-        let released = self.projections.store().write(move |connection| {
-            let done = "UPDATE rebuild_schedule SET hour = max(hour, ?1) WHERE one = 1";
+        let released = self.projections.database().write(move |tx| {
+            let done = "UPDATE rebuild_schedule SET hour = ?1 WHERE one = 1 AND hour < ?1";
             if let Some(hour) = hour {
-                connection.execute(done, [hour]).map_err(store_error)?;
+                tx.execute(done, values![hour])?;
             }
             let free =
                 "UPDATE rebuild_schedule SET holder = NULL, lease_until = 0 WHERE holder = ?1";
-            connection.execute(free, [holder]).map_err(store_error)?;
+            tx.execute(free, values![holder])?;
             Ok::<_, StoreError>(())
         });
         Ok(released.await?)
@@ -149,12 +142,15 @@ impl Schedule {
 }
 
 /// Whether this hour has had no run, and no other process is at it.
-fn is_free(connection: &Connection, now: Timestamp, holder: &str) -> Result<bool, RebuildError> {
+fn is_free(tx: &Transaction<'_>, now: Timestamp, holder: &str) -> Result<bool, RebuildError> {
     let sql = "SELECT hour, holder, lease_until FROM rebuild_schedule WHERE one = 1";
-    let row: Option<(i64, Option<String>, i64)> = connection
-        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .optional()
-        .map_err(store_error)?;
+    let row = tx.row(sql, values![], |row| {
+        Ok((
+            row.get::<i64>(0)?,
+            row.get::<Option<String>>(1)?,
+            row.get::<i64>(2)?,
+        ))
+    })?;
     let Some((hour, held_by, lease_until)) = row else {
         return Ok(true);
     };
@@ -164,12 +160,12 @@ fn is_free(connection: &Connection, now: Timestamp, holder: &str) -> Result<bool
 }
 
 /// Yesterday and today, and every day since the last good run's last one.
-fn window(connection: &Connection, now: Timestamp, zone: Zone) -> Result<Window, RebuildError> {
+fn window(tx: &Transaction<'_>, now: Timestamp, zone: Zone) -> Result<Window, RebuildError> {
     let today = zone.day_of(now);
-    let reach: Option<Day> = match runs::last_good_day(connection)? {
+    let reach: Option<Day> = match runs::last_good_day(tx)? {
         Some(day) => Some(day),
         None => {
-            let first = read_page(connection, Position::START, 1)?;
+            let first = tx.read_page(Position::START, 1)?;
             first.first().map(|event| zone.day_of(event.posted_at))
         }
     };

@@ -1,4 +1,4 @@
-//! The shadow: what the rows should be, in a temporary database that SQLite removes by itself.
+//! The shadow: what the rows should be, in a temporary database that SQLite removes by itself, whatever the ledger's database is.
 //!
 //! Daily usage gathers in memory, up to [`BUFFERED_KEYS`] keys, and goes to the database in the order of its keys: so neighbours share a page, and
 //! memory stays within the buffer and the database's cache ([`CACHE_KIB`]) whatever the number of keys. Account figures are folded by the
@@ -11,13 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use recoup::account::AccountEvent;
 use recoup::codec::{Decoded, Event, decode};
-use recoup::store::sqlite::{ACCOUNT_TABLES, fold_accounts, read_page};
+use recoup::sql::Transaction;
+use recoup::store::sqlite::{ACCOUNT_TABLES, fold_accounts};
 use recoup::store::{RecordedEvent, StoreError};
 use recoup::{AccountId, Day, Position};
 use recoup_projections::{LogReader, MovePage, UsageSums};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::RebuildError;
+use super::figures::{self, Figures};
 
 /// How many keys gather in memory before they are written.
 const BUFFERED_KEYS: usize = 100_000;
@@ -129,7 +131,7 @@ impl Shadow {
     /// Reads one page towards `target` and folds it. Gives false once the shadow is there.
     pub(crate) fn step(
         &mut self,
-        ledger: &Connection,
+        ledger: &Transaction<'_>,
         target: Position,
     ) -> Result<bool, RebuildError> {
         if self.position >= target {
@@ -163,7 +165,7 @@ impl Shadow {
     /// Folds everything up to `target`, and writes it.
     pub(crate) fn follow(
         &mut self,
-        ledger: &Connection,
+        ledger: &Transaction<'_>,
         target: Position,
     ) -> Result<(), RebuildError> {
         while self.step(ledger, target)? {}
@@ -215,7 +217,7 @@ impl Shadow {
     /// Folds account figures up to `target`.
     pub(crate) fn follow_accounts(
         &mut self,
-        ledger: &Connection,
+        ledger: &Transaction<'_>,
         target: Position,
     ) -> Result<(), RebuildError> {
         while self.accounts_position < target {
@@ -223,7 +225,7 @@ impl Shadow {
             let count = usize::try_from(count)
                 .unwrap_or(usize::MAX)
                 .min(PAGE_EVENTS);
-            let recorded = read_page(ledger, self.accounts_position, count)?;
+            let recorded = ledger.read_page(self.accounts_position, count)?;
             let Some(last) = recorded.last().map(|last| last.position) else {
                 let why = format!(
                     "table appends: no event after position {}",
@@ -325,6 +327,12 @@ impl Shadow {
             .query_row([day, account, kind], |row| sums_of(row, 0))
             .optional()
             .map_err(RebuildError::Shadow)
+    }
+
+    /// What an account's figures should be.
+    pub(crate) fn figures(&self, account: &str) -> Result<Option<Figures>, RebuildError> {
+        let tx = Transaction::on_sqlite(&self.connection);
+        figures::read(&tx, account).map_err(RebuildError::ShadowFigures)
     }
 }
 

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use recoup::Ledger;
-use recoup::store::sqlite::SqliteStore;
 use recoup_projections::Projections;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -39,8 +38,6 @@ const STOP_BOUND: Duration = Duration::from_secs(10);
 /// What the loops work on.
 #[derive(Debug, Clone)]
 pub struct Handles {
-    /// The ledger's file.
-    pub store: SqliteStore,
     /// Commands on it.
     pub ledger: Ledger,
     /// Its projections.

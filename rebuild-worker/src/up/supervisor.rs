@@ -70,6 +70,7 @@ impl From<RebuildError> for Failure {
             RebuildError::Store(error) => error.into(),
             RebuildError::Overflow { .. } => Self::Lasting(error.into()),
             RebuildError::Shadow(_)
+            | RebuildError::ShadowFigures(_)
             | RebuildError::SetBack { .. }
             | RebuildError::TooBusy
             | RebuildError::Cancelled => Self::Passing(error.into()),

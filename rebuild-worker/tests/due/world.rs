@@ -189,7 +189,7 @@ impl World {
 
     pub(crate) async fn audited(&self) {
         self.catch_up().await;
-        let audit = audit(&self.store).await.unwrap();
+        let audit = audit(self.projections.database()).await.unwrap();
         assert_eq!(audit.findings, [], "no violation");
         assert_eq!(audit.violations, 0);
     }

@@ -253,7 +253,7 @@ async fn a_run_that_dies_in_any_phase_can_be_run_again() {
         // The dead run is found out, once it has given no sign of life for long enough.
         world.clock.advance_by(Duration::from_secs(3_600));
         world.rebuild(Mode::Verify, Window::default()).await;
-        let states: Vec<String> = latest(&world.store, 10)
+        let states: Vec<String> = latest(world.projections.database(), 10)
             .await
             .unwrap()
             .into_iter()
@@ -287,7 +287,10 @@ async fn a_cancelled_run_ends_as_cancelled_and_leaves_rows_alone() {
     .await;
     assert!(matches!(run, Err(RebuildError::Cancelled)), "{run:?}");
     assert_eq!(world.shown(), before);
-    assert_eq!(latest(&world.store, 1).await.unwrap()[0].state, "cancelled");
+    assert_eq!(
+        latest(world.projections.database(), 1).await.unwrap()[0].state,
+        "cancelled"
+    );
 }
 
 /// A checkpoint that was set back, by a restore or by hand: events that are in a row already are not added again.
@@ -297,8 +300,8 @@ async fn fault_26_events_that_come_again_are_not_counted_again() {
     world.days(1).await;
     let first = world.projections.clone().with_page_events(10);
     first.catch_up().await.unwrap();
-    let connection = rusqlite::Connection::open(world.store.path()).unwrap();
-    let early = recoup::store::sqlite::read_page(&connection, recoup::Position::START, 7).unwrap();
+    let early = recoup::EventStore::read_all(&world.store, recoup::Position::START, 7);
+    let early = early.await.unwrap();
     let last = early.last().unwrap();
     world.sql(&format!(
         "UPDATE checkpoints SET position = {}, event_id = '{}' WHERE projection = 'daily_usage'",

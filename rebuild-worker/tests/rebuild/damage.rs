@@ -200,6 +200,31 @@ async fn many_differences_are_repaired_some_at_a_time() {
     world.is_right().await;
 }
 
+/// More rows than are read at a time, of every day and of one account: each is looked at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_compared_across_pages() {
+    let world = World::new().await;
+    world.days(2).await;
+    world.catch_up().await;
+    world.sql(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4500)
+        INSERT INTO daily_usage SELECT 'acct-2', printf('2026-11-%d', 29 + i % 2), printf('ghost-%04d', i),
+            i, 0, 0, 1, i FROM n",
+    );
+    let whole = request(Mode::Verify, Window::All);
+    let mut of_one = request(Mode::Repair, Window::default());
+    of_one.account = Some(AccountId::new("acct-2").unwrap());
+    // Rows of usage, account figures and balances that are right.
+    for (request, right) in [(whole, 20 + 5 + 5), (of_one, 4 + 1)] {
+        let control = Control::default();
+        let run = rebuild(&world.projections, &request, &control).await;
+        let run = run.unwrap();
+        assert_eq!(run.rows_different, 4_500);
+        assert_eq!(run.rows_checked, 4_500 + right);
+    }
+    world.is_right().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_another_definition_are_neither_compared_nor_repaired() {
     let world = World::new().await;

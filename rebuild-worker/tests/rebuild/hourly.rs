@@ -139,7 +139,10 @@ async fn an_hour_whose_run_failed_is_tried_again() {
     ));
     assert!(tick(&schedule).await.is_some());
     assert_eq!(
-        latest(&world.store, 10).await.unwrap().len(),
+        latest(world.projections.database(), 10)
+            .await
+            .unwrap()
+            .len(),
         1,
         "the other one did not begin"
     );

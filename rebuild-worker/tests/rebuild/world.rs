@@ -176,7 +176,7 @@ impl World {
     }
 
     pub(crate) async fn differences(&self, run: &Run) -> Vec<Difference> {
-        differences(&self.store, run.run, None, 1_000)
+        differences(self.projections.database(), run.run, None, 1_000)
             .await
             .unwrap()
     }
@@ -185,7 +185,7 @@ impl World {
     pub(crate) async fn is_right(&self) {
         self.catch_up().await;
         assert_eq!(self.shown(), self.counted());
-        let audit = audit(&self.store).await.unwrap();
+        let audit = audit(self.projections.database()).await.unwrap();
         assert_eq!(audit.violations, 0, "{:?}", audit.findings);
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
     let month = now.zone.month_of(now.at);
     // One more than asked for says whether there is a next page.
     let mut accounts = session
-        .store
+        .database
         .accounts(args.after.as_ref(), limit.saturating_add(1))
         .await?;
     let has_more = accounts.len() > limit;

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use recoup::codec::{Metadata, StreamName};
-use recoup::store::sqlite::{Begun, Closing};
+use recoup::store::sqlite::{Begun, Closing, SqliteStore};
 use recoup::{
     Clock, CommandId, EventStore, JobId, Ledger, LedgerError, ManualClock, SystemClock, Timestamp,
 };
@@ -45,6 +45,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Answer> {
     let clock = ManualClock::starting_at(SystemClock.now());
     let session = global.open_on(Arc::new(clock.clone())).await?;
+    let store = file_of(&session)?;
     let digest = input.digest();
     // Before the ledger is bound to this file: a line that is wrong could not be mended afterwards, as the mended file is another one.
     let last_at = match check(&session, input.again()?) {
@@ -56,11 +57,11 @@ pub(super) async fn run(
         }
     };
     input.rewind()?;
-    let begun = session.store.begin_backfill(hexadecimal(digest)).await?;
+    let begun = store.begin_backfill(hexadecimal(digest)).await?;
     // From here on the store's clock is the last stored event's instant until a line says a later one.
     clock.set(Timestamp::from_micros(0));
     let done_before = match begun {
-        Begun::Open => session.store.now(),
+        Begun::Open => session.database.now(),
         // Whoever began to close had carried out every line.
         Begun::Closing | Begun::Closed => Timestamp::from_micros(i64::MAX),
     };
@@ -84,7 +85,7 @@ pub(super) async fn run(
     let mut ended = 0;
     if begun != Begun::Closed && stopped.is_none() && (is_closing || begun == Begun::Closing) {
         // A run that was killed here may have ended jobs later than the last stored line, which may have come to nothing.
-        clock.set(last_at.max(session.store.now()));
+        clock.set(last_at.max(session.database.now()));
         ended = close(&session, digest).await?;
         state = "closed";
     }
@@ -94,6 +95,10 @@ pub(super) async fn run(
         &told(state, passed_over, ended),
     );
     Ok(answer)
+}
+
+fn file_of(session: &Session) -> anyhow::Result<&SqliteStore> {
+    session.file("a backfill fills a ledger's file: there is none for PostgreSQL")
 }
 
 /// Reads the whole file, and carries nothing out. Gives the last line's instant.
@@ -140,8 +145,9 @@ fn hexadecimal(digest: FileDigest) -> String {
 
 /// Ends every open job, and then the backfill. Gives how many jobs were ended.
 async fn close(session: &Session, digest: FileDigest) -> anyhow::Result<u64> {
-    let closing = session.store.begin_closing().await?;
-    let projections = Projections::open(session.store.clone()).await?;
+    let store = file_of(session)?;
+    let closing = store.begin_closing().await?;
+    let projections = Projections::open(session.database.clone()).await?;
     let progress = projections.catch_up().await?;
     if let Some((projection, halt)) = progress
         .halted()
@@ -172,7 +178,7 @@ async fn close(session: &Session, digest: FileDigest) -> anyhow::Result<u64> {
             }
         }
     }
-    session.store.close_backfill(closing).await?;
+    store.close_backfill(closing).await?;
     Ok(ended)
 }
 

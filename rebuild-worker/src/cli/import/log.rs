@@ -54,8 +54,9 @@ pub(super) async fn run(
     let session = global.open_as(zone, scale).await?;
     let lines = input.into_lines();
     let watch = bar.clone();
-    let taken = session
-        .store
+    let store =
+        session.file("an exported log is taken into a ledger's file: not into PostgreSQL")?;
+    let taken = store
         .write(move |connection| {
             let mut import = LogImport::begin(connection).map_err(|error| stop(1, error))?;
             let (events, last) = take(&mut import, lines, &watch)?;

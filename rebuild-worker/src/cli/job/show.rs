@@ -181,7 +181,7 @@ fn state(session: &Session, recorded: &Recorded) -> String {
     match recorded.work.timer() {
         None => format!("{name}, {attempts}"),
         Some((timer, _, at)) => {
-            let over = if at <= session.store.now() {
+            let over = if at <= session.database.now() {
                 ", over"
             } else {
                 ""

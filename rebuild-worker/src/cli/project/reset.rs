@@ -27,7 +27,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer> {
-    let projections = Projections::open(session.store.clone()).await?;
+    let projections = Projections::open(session.database.clone()).await?;
     let why = (args.reason, args.by.name());
     let reset = projections.reset(args.name, why).await?;
     let is_caught_up = !args.no_catch_up && super::bring_forward(&projections).await;

@@ -35,7 +35,7 @@ pub(in crate::cli) struct Args {
 pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer> {
     let projection = args.name.or(args.projection);
     let projection = projection.expect("the parser wants one of the two");
-    let projections = Projections::open(session.store.clone()).await?;
+    let projections = Projections::open(session.database.clone()).await?;
     super::bring_forward(&projections).await;
     let position = match args.position {
         Some(position) => Position::new(position),

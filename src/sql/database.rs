@@ -1,0 +1,226 @@
+//! The database beside or beneath the log, of whichever kind.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::Transaction;
+use crate::account::AccountState;
+use crate::clock::{BudgetMonth, Timestamp};
+use crate::codec::StreamName;
+use crate::ids::AccountId;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::{Migration, OpenError, SqliteStore};
+use crate::store::{
+    Append, Appended, EventStore, Identity, Position, RecordedEvent, Revision, StoreError,
+};
+
+/// The migrations of one component, for each kind of database: the same numbers and names.
+#[derive(Debug, Clone, Copy)]
+pub struct Migrations {
+    /// For SQLite.
+    pub sqlite: &'static [Migration],
+    /// For PostgreSQL.
+    pub postgres: &'static [Migration],
+}
+
+/// The ledger's database: its log, its account figures, and the tables that are made from them. Clones share its connections.
+///
+/// It is an [`EventStore`] itself, so a [`Ledger`](crate::Ledger) can be made of it.
+#[derive(Debug, Clone)]
+pub enum Database {
+    /// One file.
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteStore),
+    /// A schema of a server's.
+    #[cfg(feature = "postgres")]
+    Postgres(crate::store::postgres::PostgresStore),
+}
+
+#[cfg(feature = "sqlite")]
+impl From<SqliteStore> for Database {
+    fn from(store: SqliteStore) -> Self {
+        Self::Sqlite(store)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl From<crate::store::postgres::PostgresStore> for Database {
+    fn from(store: crate::store::postgres::PostgresStore) -> Self {
+        Self::Postgres(store)
+    }
+}
+
+impl Database {
+    /// The embedded store, if it is one: for what only a file has, such as a copy of it.
+    #[cfg(feature = "sqlite")]
+    #[must_use]
+    pub const fn as_sqlite(&self) -> Option<&SqliteStore> {
+        match self {
+            Self::Sqlite(store) => Some(store),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => None,
+        }
+    }
+
+    /// Runs `work` in a writing transaction, one at a time. An error rolls back.
+    ///
+    /// Inside, `work` must not begin or end a transaction, and must not block on anything but the database.
+    pub async fn write<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => {
+                store
+                    .write(move |connection| work(&Transaction::on_sqlite(connection)))
+                    .await
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => super::postgres::write(store, work).await,
+        }
+    }
+
+    /// Runs `work` in one read transaction: everything it reads is of one moment.
+    pub async fn snapshot<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => {
+                store
+                    .snapshot(move |connection| work(&Transaction::on_sqlite(connection)))
+                    .await
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => super::postgres::snapshot(store, work).await,
+        }
+    }
+
+    /// As [`Self::snapshot`], for work that takes milliseconds: it waits for no scan.
+    pub async fn glance<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => {
+                store
+                    .glance(move |connection| work(&Transaction::on_sqlite(connection)))
+                    .await
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => super::postgres::snapshot(store, work).await,
+        }
+    }
+
+    /// Brings the tables of `component` up to date, in one transaction.
+    pub async fn migrate(
+        &self,
+        component: &'static str,
+        migrations: Migrations,
+    ) -> Result<(), OpenError> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store.migrate(component, migrations.sqlite).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.migrate(component, migrations.postgres).await,
+        }
+    }
+
+    fn events(&self) -> &dyn EventStore {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store,
+        }
+    }
+
+    /// The log, as what a ledger is made of.
+    #[must_use]
+    pub fn as_store(&self) -> Arc<dyn EventStore> {
+        Arc::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl EventStore for Database {
+    fn identity(&self) -> &Identity {
+        self.events().identity()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.events().now()
+    }
+
+    async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+        self.events().append(append).await
+    }
+
+    async fn append_many(&self, appends: Vec<Append>) -> Vec<Result<Appended, StoreError>> {
+        self.events().append_many(appends).await
+    }
+
+    async fn read_stream(
+        &self,
+        stream: &StreamName,
+        from: Revision,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
+        self.events().read_stream(stream, from).await
+    }
+
+    async fn read_streams(
+        &self,
+        streams: Vec<StreamName>,
+    ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
+        self.events().read_streams(streams).await
+    }
+
+    async fn read_all(
+        &self,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
+        self.events().read_all(after, limit).await
+    }
+
+    async fn head(&self) -> Result<Position, StoreError> {
+        self.events().head().await
+    }
+
+    async fn account(
+        &self,
+        account: &AccountId,
+        month: BudgetMonth,
+    ) -> Result<AccountState, StoreError> {
+        self.events().account(account, month).await
+    }
+
+    async fn accounts(
+        &self,
+        after: Option<&AccountId>,
+        limit: usize,
+    ) -> Result<Vec<(AccountId, AccountState)>, StoreError> {
+        self.events().accounts(after, limit).await
+    }
+
+    fn appended(&self) -> watch::Receiver<Position> {
+        self.events().appended()
+    }
+}

@@ -1,0 +1,1 @@
+//! Transactions of PostgreSQL behind a synchronous face.
