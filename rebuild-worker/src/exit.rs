@@ -100,7 +100,6 @@ fn classify_one(cause: &(dyn std::error::Error + 'static)) -> Option<(Exit, Opti
             }
             ProjectionError::OtherLog { .. } => Some((Exit::Failed, Some("other_log"))),
             ProjectionError::UnknownProjection { .. } => Some((Exit::Usage, Some("usage"))),
-            ProjectionError::Query(_) => Some((Exit::Failed, Some("rows_unreadable"))),
         };
     }
     // Errors that only pass another one on have no source to find it by.

@@ -10,7 +10,6 @@ use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Timestamp};
 use crate::codec::StreamName;
 use crate::ids::AccountId;
-#[cfg(feature = "sqlite")]
 use crate::store::sqlite::{Migration, OpenError, SqliteStore};
 use crate::store::{
     Append, Appended, EventStore, Identity, Position, RecordedEvent, Revision, StoreError,
@@ -31,36 +30,22 @@ pub struct Migrations {
 #[derive(Debug, Clone)]
 pub enum Database {
     /// One file.
-    #[cfg(feature = "sqlite")]
     Sqlite(SqliteStore),
-    /// A schema of a server's.
-    #[cfg(feature = "postgres")]
-    Postgres(crate::store::postgres::PostgresStore),
 }
 
-#[cfg(feature = "sqlite")]
 impl From<SqliteStore> for Database {
     fn from(store: SqliteStore) -> Self {
         Self::Sqlite(store)
     }
 }
 
-#[cfg(feature = "postgres")]
-impl From<crate::store::postgres::PostgresStore> for Database {
-    fn from(store: crate::store::postgres::PostgresStore) -> Self {
-        Self::Postgres(store)
-    }
-}
 
 impl Database {
     /// The embedded store, if it is one: for what only a file has, such as a copy of it.
-    #[cfg(feature = "sqlite")]
     #[must_use]
     pub const fn as_sqlite(&self) -> Option<&SqliteStore> {
         match self {
             Self::Sqlite(store) => Some(store),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => None,
         }
     }
 
@@ -76,14 +61,11 @@ impl Database {
         E: From<StoreError> + Send + 'static,
     {
         match self {
-            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => {
                 store
                     .write(move |connection| work(&Transaction::on_sqlite(connection)))
                     .await
             }
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => super::postgres::write(store, work).await,
         }
     }
 
@@ -97,14 +79,11 @@ impl Database {
         E: From<StoreError> + Send + 'static,
     {
         match self {
-            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => {
                 store
                     .snapshot(move |connection| work(&Transaction::on_sqlite(connection)))
                     .await
             }
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => super::postgres::snapshot(store, work).await,
         }
     }
 
@@ -118,14 +97,11 @@ impl Database {
         E: From<StoreError> + Send + 'static,
     {
         match self {
-            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => {
                 store
                     .glance(move |connection| work(&Transaction::on_sqlite(connection)))
                     .await
             }
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => super::postgres::snapshot(store, work).await,
         }
     }
 
@@ -136,19 +112,13 @@ impl Database {
         migrations: Migrations,
     ) -> Result<(), OpenError> {
         match self {
-            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.migrate(component, migrations.sqlite).await,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.migrate(component, migrations.postgres).await,
         }
     }
 
     fn events(&self) -> &dyn EventStore {
         match self {
-            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store,
         }
     }
 

@@ -21,10 +21,7 @@ impl Transaction<'_> {
     /// The last committed position.
     pub fn read_head(&self) -> Result<Position, StoreError> {
         match &self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => crate::store::sqlite::read_head(connection),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => session.read_head(),
         }
     }
 
@@ -35,12 +32,9 @@ impl Transaction<'_> {
         limit: usize,
     ) -> Result<Vec<RecordedEvent>, StoreError> {
         match &self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 crate::store::sqlite::read_page(connection, after, limit)
             }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => session.read_page(after, limit),
         }
     }
 
@@ -91,12 +85,9 @@ impl Transaction<'_> {
         limit: usize,
     ) -> Result<Vec<(AccountId, AccountState)>, StoreError> {
         match &self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 crate::store::sqlite::read_accounts(connection, after, limit)
             }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => session.read_accounts(after, limit),
         }
     }
 }

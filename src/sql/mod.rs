@@ -17,8 +17,6 @@
 
 mod database;
 pub mod log;
-#[cfg(feature = "postgres")]
-mod postgres;
 mod value;
 
 pub use database::{Database, Migrations};
@@ -49,10 +47,7 @@ pub struct Transaction<'c> {
 }
 
 enum Connection<'c> {
-    #[cfg(feature = "sqlite")]
     Sqlite(&'c rusqlite::Connection),
-    #[cfg(feature = "postgres")]
-    Postgres(postgres::Session<'c>),
 }
 
 impl std::fmt::Debug for Transaction<'_> {
@@ -65,7 +60,6 @@ impl std::fmt::Debug for Transaction<'_> {
 
 impl<'c> Transaction<'c> {
     /// Statements on a connection of SQLite's, in the transaction that it is in.
-    #[cfg(feature = "sqlite")]
     #[must_use]
     pub const fn on_sqlite(connection: &'c rusqlite::Connection) -> Self {
         Self {
@@ -77,21 +71,15 @@ impl<'c> Transaction<'c> {
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
         match self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(_) => Dialect::Sqlite,
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(_) => Dialect::Postgres,
         }
     }
 
     /// The connection, if it is SQLite's.
-    #[cfg(feature = "sqlite")]
     #[must_use]
     pub const fn sqlite(&self) -> Option<&'c rusqlite::Connection> {
         match self.connection {
             Connection::Sqlite(connection) => Some(connection),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(_) => None,
         }
     }
 
@@ -100,7 +88,6 @@ impl<'c> Transaction<'c> {
     /// A row that breaks a constraint is [`StoreError::Damaged`]: another one stands where the rows before it leave no room for it.
     pub fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError> {
         match &self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 let changed = statement
@@ -108,8 +95,6 @@ impl<'c> Transaction<'c> {
                     .map_err(table_error)?;
                 Ok(changed as u64)
             }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => session.execute(sql, values),
         }
     }
 
@@ -121,7 +106,6 @@ impl<'c> Transaction<'c> {
             return Ok(());
         }
         match &self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 for values in rows {
@@ -131,8 +115,6 @@ impl<'c> Transaction<'c> {
                 }
                 Ok(())
             }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => session.execute_many(sql, rows),
         }
     }
 
@@ -144,7 +126,6 @@ impl<'c> Transaction<'c> {
         mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
         match &self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 let mut rows = statement
@@ -152,11 +133,6 @@ impl<'c> Transaction<'c> {
                     .map_err(table_error)?;
                 let row = rows.next().map_err(table_error)?;
                 row.map(|row| read(&Row::of_sqlite(row))).transpose()
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => {
-                let row = session.fetch_optional(sql, values)?;
-                row.map(|row| read(&Row::of_postgres(&row))).transpose()
             }
         }
     }
@@ -169,7 +145,6 @@ impl<'c> Transaction<'c> {
         mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         match &self.connection {
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 let mut rows = statement
@@ -180,13 +155,6 @@ impl<'c> Transaction<'c> {
                     all.push(read(&Row::of_sqlite(row))?);
                 }
                 Ok(all)
-            }
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => {
-                let rows = session.fetch_all(sql, values)?;
-                rows.iter()
-                    .map(|row| read(&Row::of_postgres(row)))
-                    .collect()
             }
         }
     }
@@ -208,16 +176,12 @@ impl<'c> Transaction<'c> {
     pub fn hold_log(&self) -> Result<(), StoreError> {
         match &self.connection {
             // The file has one writer, and this is it.
-            #[cfg(feature = "sqlite")]
             Connection::Sqlite(_) => Ok(()),
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => session.hold_log(),
         }
     }
 }
 
 /// Maps an error of a statement on a table.
-#[cfg(feature = "sqlite")]
 fn table_error(error: rusqlite::Error) -> StoreError {
     if error.sqlite_error_code() == Some(rusqlite::ffi::ErrorCode::ConstraintViolation) {
         return StoreError::Damaged {

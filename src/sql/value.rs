@@ -89,7 +89,6 @@ impl From<Option<f64>> for Value<'_> {
     }
 }
 
-#[cfg(feature = "sqlite")]
 impl rusqlite::ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
         use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -110,10 +109,7 @@ impl rusqlite::ToSql for Value<'_> {
 pub struct Row<'r>(RowOf<'r>);
 
 enum RowOf<'r> {
-    #[cfg(feature = "sqlite")]
     Sqlite(&'r rusqlite::Row<'r>),
-    #[cfg(feature = "postgres")]
-    Postgres(&'r sqlx::postgres::PgRow),
 }
 
 impl std::fmt::Debug for RowOf<'_> {
@@ -123,15 +119,10 @@ impl std::fmt::Debug for RowOf<'_> {
 }
 
 impl<'r> Row<'r> {
-    #[cfg(feature = "sqlite")]
     pub(super) const fn of_sqlite(row: &'r rusqlite::Row<'r>) -> Self {
         Self(RowOf::Sqlite(row))
     }
 
-    #[cfg(feature = "postgres")]
-    pub(super) const fn of_postgres(row: &'r sqlx::postgres::PgRow) -> Self {
-        Self(RowOf::Postgres(row))
-    }
 
     /// The column at `index`, from 0. An error if it holds another type of value: the table is not what it was.
     pub fn get<T: Column>(&self, index: usize) -> Result<T, StoreError> {
@@ -150,10 +141,7 @@ macro_rules! plain {
         $(impl Column for $column {
             fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
                 match row.0 {
-                    #[cfg(feature = "sqlite")]
                     RowOf::Sqlite(row) => row.get(index).map_err(super::table_error),
-                    #[cfg(feature = "postgres")]
-                    RowOf::Postgres(row) => super::postgres::column(row, index),
                 }
             }
         })*
@@ -174,13 +162,10 @@ impl Column for u32 {
 impl<T: Column> Column for Option<T> {
     fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
         let is_absent = match row.0 {
-            #[cfg(feature = "sqlite")]
             RowOf::Sqlite(row) => row
                 .get_ref(index)
                 .map_err(super::table_error)
                 .map(|value| value == rusqlite::types::ValueRef::Null)?,
-            #[cfg(feature = "postgres")]
-            RowOf::Postgres(row) => super::postgres::is_absent(row, index)?,
         };
         if is_absent {
             return Ok(None);

@@ -18,7 +18,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let session = global.open_existing().await?;
-    let store = session.file("backup copies a ledger's file: use pg_dump for PostgreSQL")?;
+    let store = session.file("backup copies the file of an embedded ledger")?;
     let copied = store.backup(args.file.clone()).await?;
     let file = args.file.display().to_string();
     let document = json!({

@@ -4,22 +4,17 @@ use recoup::EventStore;
 use serde_json::json;
 
 use super::answer::Answer;
-use super::session::{Global, Place};
+use super::session::Global;
 use super::table::list;
 use crate::exit::Exit;
 
 pub(super) async fn run(global: &Global) -> anyhow::Result<Answer> {
     // Of several processes that create one file at once, more than one may say "created": the ledger is the same.
-    let existed = match global.place()? {
-        Place::File(path) => path.exists(),
-        Place::Server(_) => false,
-    };
+    let path = global.path()?;
+    let existed = path.exists();
     let session = global.open().await?;
     let identity = session.database.identity();
-    let path = session
-        .database
-        .as_sqlite()
-        .map_or_else(String::new, |store| store.path().display().to_string());
+    let path = path.display().to_string();
     let document = json!({
         "created": !existed, "ledger": identity.ledger.to_string(), "path": path,
         "zone": session.zone.name(), "scale": session.scale.get(),

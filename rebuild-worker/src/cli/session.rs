@@ -82,12 +82,8 @@ impl Global {
 
     /// Opens the ledger, and creates none: what reads a ledger out has nothing to do with one that is not there.
     pub(super) async fn open_existing(&self) -> anyhow::Result<Session> {
-        match self.place()? {
-            Place::File(path) => {
-                anyhow::ensure!(path.exists(), "{}: there is no ledger", path.display());
-            }
-            Place::Server(_) => {}
-        }
+        let path = self.path()?;
+        anyhow::ensure!(path.exists(), "{}: there is no ledger", path.display());
         self.open().await
     }
 
@@ -96,26 +92,21 @@ impl Global {
         (zone, scale): (Option<Zone>, Option<Scale>),
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Session> {
-        let place = self.place()?;
+        let path = self.path()?;
         let policies = match &self.config {
             Some(file) => config::read(file)?,
             None => Policies::default(),
         };
         let busy_timeout = Duration::from_millis(self.busy_timeout_ms);
-        let database = match place {
-            Place::File(path) => {
-                let options = Options {
-                    zone,
-                    scale,
-                    clock,
-                    busy_timeout,
-                    max_pages: self.max_pages,
-                    ..Options::at(path)
-                };
-                SqliteStore::open(options).await?.into()
-            }
-            Place::Server(url) => open_postgres(&url, (zone, scale), clock, busy_timeout).await?,
+        let options = Options {
+            zone,
+            scale,
+            clock,
+            busy_timeout,
+            max_pages: self.max_pages,
+            ..Options::at(path)
         };
+        let database = Database::from(SqliteStore::open(options).await?);
         let (zone, scale) = (database.identity().zone, database.identity().scale);
         let ledger = Ledger::new(database.as_store(), policies);
         Ok(Session {
@@ -126,15 +117,15 @@ impl Global {
         })
     }
 
-    /// Where the ledger is or will be.
-    pub(super) fn place(&self) -> anyhow::Result<Place> {
-        let place = Place::parse(&self.store)?;
+    /// Where the ledger's file is or will be.
+    pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
+        let path = sqlite_path(&self.store)?;
         if self.db.as_ref().is_some_and(|url| !url.is_empty()) {
             return Err(usage(
                 "--db (RECOUP_DB) is for a log in KurrentDB; an SQL store keeps everything in itself",
             ));
         }
-        Ok(place)
+        Ok(path)
     }
 }
 
@@ -145,42 +136,14 @@ impl Session {
     }
 }
 
-/// Opens the ledger in a PostgreSQL schema, or creates it.
-async fn open_postgres(
-    _url: &str,
-    (_zone, _scale): (Option<Zone>, Option<Scale>),
-    _clock: Arc<dyn Clock>,
-    _busy_timeout: Duration,
-) -> anyhow::Result<Database> {
-    Err(not_built_in("postgres"))
-}
-
-/// Where a ledger is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In a file.
-    File(PathBuf),
-    /// In a database of this URL.
-    Server(String),
-}
-
-impl Place {
-    fn parse(url: &str) -> anyhow::Result<Self> {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        if cfg!(feature = "postgres") && matches!(scheme, "postgres" | "postgresql") {
-            return Ok(Self::Server(url.to_owned()));
-        }
-        sqlite_path(url, scheme).map(Self::File)
-    }
-}
-
 fn not_built_in(scheme: &str) -> anyhow::Error {
     usage(format!(
         "--store {scheme}: is not built into this version, which knows sqlite:PATH only"
     ))
 }
 
-fn sqlite_path(url: &str, scheme: &str) -> anyhow::Result<PathBuf> {
+fn sqlite_path(url: &str) -> anyhow::Result<PathBuf> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "sqlite" => {}
         "postgres" | "postgresql" | "kurrentdb" | "kurrentdb+discover" | "esdb"
@@ -234,8 +197,7 @@ mod tests {
             ("sqlite:ü b:c.db", "ü b:c.db"),
         ];
         for (url, path) in paths {
-            let place = Place::File(PathBuf::from(path));
-            assert_eq!(Place::parse(url).expect(url), place);
+            assert_eq!(sqlite_path(url).expect(url), PathBuf::from(path));
         }
         let refused = [
             ("postgres://u@h/d", "not built into this version"),
@@ -249,7 +211,7 @@ mod tests {
             ("sqlite:a.db?mode=ro", "nothing may follow"),
         ];
         for (url, why) in refused {
-            let error = Place::parse(url).expect_err(url).to_string();
+            let error = sqlite_path(url).expect_err(url).to_string();
             assert!(error.contains(why), "{url}: {error}");
         }
     }

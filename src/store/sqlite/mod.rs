@@ -5,7 +5,7 @@
 //! anything is read that decides, so revision, limits and positions are checked against what is committed, in every process.
 //! WAL mode: readers never wait for a writer. `synchronous = FULL`: an answer means that it is on the disk.
 //!
-//! rusqlite, not sqlx, on these paths: sqlx sends every row across a thread, which makes reading the log ten times
+//! rusqlite, not sqlx: sqlx sends every row of SQLite's across a thread, which makes reading the log ten times
 //! slower (see ARCHITECTURE.md).
 //!
 //! Bounds: a write waits [`Options::busy_timeout`] for another process's transaction, then everything that waits is told

@@ -98,7 +98,7 @@ pub(super) async fn run(
 }
 
 fn file_of(session: &Session) -> anyhow::Result<&SqliteStore> {
-    session.file("a backfill fills a ledger's file: there is none for PostgreSQL")
+    session.file("a backfill fills the file of an embedded ledger")
 }
 
 /// Reads the whole file, and carries nothing out. Gives the last line's instant.

@@ -55,7 +55,7 @@ pub(super) async fn run(
     let lines = input.into_lines();
     let watch = bar.clone();
     let store =
-        session.file("an exported log is taken into a ledger's file: not into PostgreSQL")?;
+        session.file("an exported log is taken into the file of an embedded ledger")?;
     let taken = store
         .write(move |connection| {
             let mut import = LogImport::begin(connection).map_err(|error| stop(1, error))?;

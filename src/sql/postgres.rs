@@ -1,1 +1,0 @@
-//! Transactions of PostgreSQL behind a synchronous face.
