@@ -8,6 +8,7 @@
 
 use recoup::job::{DeadLetterCause, JobEvent};
 use recoup::ledger::load::History;
+use recoup::store::StoreError;
 use recoup::{
     Command, CommandId, JobCommand, JobId, Ledger, LedgerError, Outcome, Position, Reason,
     Rejection,
@@ -228,7 +229,9 @@ impl Moved {
             Err(error) => {
                 let is_of_the_job = matches!(
                     error,
-                    LedgerError::StreamTooNew { .. } | LedgerError::Corrupt { .. }
+                    LedgerError::StreamTooNew { .. }
+                        | LedgerError::Corrupt { .. }
+                        | LedgerError::Store(StoreError::Corrupt { .. })
                 );
                 self.failures.push((job.clone(), error));
                 return is_of_the_job;

@@ -39,7 +39,6 @@ impl From<SqliteStore> for Database {
     }
 }
 
-
 impl Database {
     /// The embedded store, if it is one: for what only a file has, such as a copy of it.
     #[must_use]

@@ -123,7 +123,6 @@ impl<'r> Row<'r> {
         Self(RowOf::Sqlite(row))
     }
 
-
     /// The column at `index`, from 0. An error if it holds another type of value: the table is not what it was.
     pub fn get<T: Column>(&self, index: usize) -> Result<T, StoreError> {
         T::column(self, index)

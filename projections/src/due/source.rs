@@ -2,6 +2,12 @@
 //!
 //! Each list is a page in the order of an index, whatever the table's size. Jobs of many kinds are read kind by kind and
 //! merged, so that each kind goes by the index. Bound: a page has at most [`MAX_ROWS`] rows.
+//!
+//! A row that cannot be read is passed over, so that it keeps nobody else from their end; it is said once in a process. Behind more than
+//! [`MAX_UNSOUND`] of them the list is an error: then the rows have to be made anew (`project reset due`). The audit names each.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use recoup::sql::Row;
@@ -14,6 +20,15 @@ use crate::error::damaged;
 
 /// The most rows of one list; a larger limit is taken for this one.
 const MAX_ROWS: usize = 10_000;
+
+/// How many rows of one list may be passed over.
+const MAX_UNSOUND: usize = 100;
+
+/// How many rows that were passed over are remembered, so as not to be said again.
+const MAX_TOLD: usize = 1_000;
+
+/// What was said of rows that cannot be read.
+static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 const STARTABLE: &str = "SELECT job, startable_at FROM due WHERE startable_at <= ?1
     ORDER BY startable_at, job LIMIT ?2";
@@ -47,8 +62,41 @@ pub(crate) const PLANS: [(&str, &str); 4] = [
     ),
 ];
 
+fn bounded(limit: usize) -> usize {
+    limit.clamp(1, MAX_ROWS)
+}
+
+/// How many rows are fetched for `limit` that can be read.
 fn rows(limit: usize) -> i64 {
-    i64::try_from(limit.clamp(1, MAX_ROWS)).unwrap_or(1)
+    i64::try_from(bounded(limit) + MAX_UNSOUND + 1).unwrap_or(1)
+}
+
+/// The rows that can be read, at most `limit` of them; an error if too many cannot.
+fn sound<T>(found: Vec<Result<T, StoreError>>, limit: usize) -> Result<Vec<T>, StoreError> {
+    let mut rows = Vec::with_capacity(found.len().min(limit));
+    let mut unsound = 0;
+    for row in found {
+        match row {
+            Ok(row) => rows.push(row),
+            Err(error @ StoreError::Damaged { .. }) if unsound < MAX_UNSOUND => {
+                unsound += 1;
+                let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+                if told.len() < MAX_TOLD && told.insert(error.to_string()) {
+                    tracing::error!(%error, "a row of due is passed over: make the rows anew (project reset due)");
+                }
+            }
+            Err(StoreError::Damaged { why }) => {
+                let why =
+                    format!("{why}, as many rows before it: make them anew (project reset due)");
+                return Err(StoreError::Damaged { why });
+            }
+            Err(error) => return Err(error),
+        }
+        if rows.len() == limit {
+            break;
+        }
+    }
+    Ok(rows)
 }
 
 /// A job and from when it may be started.
@@ -76,14 +124,18 @@ impl Projections {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        let (kind, now, limit) = (kind.cloned(), now.as_micros(), rows(limit));
+        let (kind, now) = (kind.cloned(), now.as_micros());
+        let (limit, fetched) = (bounded(limit), rows(limit));
         self.database
-            .glance(move |tx| match &kind {
-                None => tx.rows(STARTABLE, values![now, limit], waiting),
-                Some(kind) => {
-                    let values = values![now, limit, kind.as_str()];
-                    tx.rows(STARTABLE_OF_KIND, values, waiting)
-                }
+            .glance(move |tx| {
+                let found = match &kind {
+                    None => tx.rows(STARTABLE, values![now, fetched], |row| Ok(waiting(row))),
+                    Some(kind) => {
+                        let values = values![now, fetched, kind.as_str()];
+                        tx.rows(STARTABLE_OF_KIND, values, |row| Ok(waiting(row)))
+                    }
+                };
+                sound(found?, limit)
             })
             .await
     }
@@ -97,9 +149,13 @@ impl Projections {
         let (deadline, job) = after.map_or((i64::MIN, String::new()), |after| {
             (after.deadline.as_micros(), after.job.to_string())
         });
-        let (now, limit) = (now.as_micros(), rows(limit));
+        let (now, limit, fetched) = (now.as_micros(), bounded(limit), rows(limit));
         self.database
-            .glance(move |tx| tx.rows(EXPIRED, values![now, limit, deadline, job], expired))
+            .glance(move |tx| {
+                let values = values![now, fetched, deadline, job];
+                let found = tx.rows(EXPIRED, values, |row| Ok(expired(row)))?;
+                sound(found, limit)
+            })
             .await
     }
 

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use recoup::store::{EventStore, RecordedEvent};
 use recoup::{Position, Scale};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::answer::{Answer, complain};
 use super::session::{Global, Session};
@@ -69,7 +70,14 @@ async fn to_file(session: &Session, file: &Path) -> anyhow::Result<Summing> {
         .tempfile_in(folder)
         .with_context(|| format!("{shown} cannot be written"))?;
     let mut writer = BufWriter::new(partial);
-    let summed = write(session, &mut writer).await?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("no handler for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("no handler for SIGTERM")?;
+    // Leaving here removes the file that has no name yet.
+    let summed = tokio::select! {
+        written = write(session, &mut writer) => written?,
+        _ = interrupt.recv() => bail!("interrupted: {shown} is not there"),
+        _ = terminate.recv() => bail!("interrupted: {shown} is not there"),
+    };
     let partial = writer
         .into_inner()
         .map_err(|error| error.into_error())

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use recoup::store::StoreError;
 use recoup::{
     Command, CommandId, DueSource, Expired, JobCommand, JobId, Ledger, LedgerError, Outcome,
     Revision, Timestamp,
@@ -85,6 +86,11 @@ type Key = (JobId, Revision);
 pub struct Sweeper {
     known: HashMap<Key, Known>,
     pace: Duration,
+}
+
+/// Whether an error is the store's trouble, and not that of one job whose stored events cannot be.
+fn is_of_the_store(error: &LedgerError) -> bool {
+    matches!(error, LedgerError::Store(store) if !matches!(store, StoreError::Corrupt { .. }))
 }
 
 /// The id of the command that acts on a timer: the same in every loop.
@@ -183,7 +189,7 @@ impl Sweeper {
         let (mut failed, mut is_answering) = (None, false);
         for (row, answer) in rows.into_iter().zip(answers) {
             let key = (row.job.clone(), row.armed_at);
-            is_answering |= !matches!(answer, Err(LedgerError::Store(_)));
+            is_answering |= !matches!(&answer, Err(error) if is_of_the_store(error));
             let known = match answer {
                 Ok(Outcome::Applied(receipt)) => {
                     let state = receipt.job.map_or("unknown", |job| job.state);
@@ -203,7 +209,7 @@ impl Sweeper {
                     self.trouble(&key, ledger.now().at)
                 }
                 // Not counted as a try: once the store answers again, nobody waits for long.
-                Err(error @ LedgerError::Store(_)) => {
+                Err(error) if is_of_the_store(&error) => {
                     sweep.in_trouble += 1;
                     failed = Some(error);
                     let not_before = ledger.now().at.after(FIRST_DELAY);

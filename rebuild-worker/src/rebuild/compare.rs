@@ -91,11 +91,14 @@ pub(crate) fn compare(
     match balances(ledger, shadow, (reader, zone), (&mut compared, stop)) {
         Ok(()) => Ok(compared),
         // What stands in the way of entries is their trouble, and said elsewhere: usage is compared all the same.
-        Err(RebuildError::Projection(ProjectionError::Store(StoreError::Corrupt {
-            position,
-            why,
-        }))) => {
-            tracing::warn!(%position, why, "balances are not compared with entries");
+        Err(
+            RebuildError::Projection(ProjectionError::Store(error)) | RebuildError::Store(error),
+        ) if matches!(
+            error,
+            StoreError::Corrupt { .. } | StoreError::Damaged { .. }
+        ) =>
+        {
+            tracing::warn!(%error, "balances are not compared with entries");
             Ok(compared)
         }
         Err(error) => Err(error),
@@ -357,9 +360,9 @@ fn balances(
         let books = Books::read(ledger, &account)?;
         compared.checked(stop)?;
         let expected = books.balance.saturating_sub(pending);
-        if books.sum != expected || books.last != expected {
+        if books.sum != i128::from(expected) || books.last != expected {
             compared.rows_different += 1;
-            let before = json!({ "sum_of_entries": books.sum, "last_entry": books.last });
+            let before = json!({ "sum_of_entries": i64::try_from(books.sum).map_or_else(|_| json!(books.sum.to_string()), |sum| json!(sum)), "last_entry": books.last });
             let after = json!({ "balance_there": expected, "balance": books.balance });
             let images = (Some(before.to_string()), Some(after.to_string()));
             differing.add(Relation::Balance, [&account, "", ""], images)?;
@@ -399,7 +402,7 @@ fn pending(
 /// What an account's tables say.
 struct Books {
     balance: i64,
-    sum: i64,
+    sum: i128,
     last: i64,
 }
 
@@ -407,14 +410,16 @@ impl Books {
     fn read(ledger: &Transaction<'_>, account: &str) -> Result<Self, StoreError> {
         // One query for all three: there is one of these for every account.
         let sql = "SELECT (SELECT balance FROM account_state WHERE account = ?1),
-            (SELECT CAST(sum(amount) AS BIGINT) FROM entries WHERE account = ?1),
+            (SELECT CAST(sum(amount / 4294967296) AS BIGINT) FROM entries WHERE account = ?1),
+            (SELECT CAST(sum(amount % 4294967296) AS BIGINT) FROM entries WHERE account = ?1),
             (SELECT balance FROM entries WHERE account = ?1 ORDER BY position DESC LIMIT 1)";
         let books = ledger.row(sql, values![account], |row| {
             let number = |column| Ok(row.get::<Option<i64>>(column)?.unwrap_or_default());
             Ok(Self {
                 balance: number(0)?,
-                sum: number(1)?,
-                last: number(2)?,
+                // In two halves, so that rows with amounts that cannot be are summed and found, too.
+                sum: (i128::from(number(1)?) << 32) + i128::from(number(2)?),
+                last: number(3)?,
             })
         })?;
         Ok(books.expect("a query without FROM gives one row"))

@@ -69,6 +69,8 @@ impl Start {
         (now, zone): (Timestamp, Zone),
         reader: LogReader,
     ) -> Result<Self, RebuildError> {
+        let head = ledger.read_head()?;
+        let tail = ledger.read_span(head)?.map(|span| span.posted_at);
         let reader = reader.as_skipped_by(ledger, Projection::DailyUsage)?;
         let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
         let first = ledger.read_page(Position::START, 1)?;
@@ -79,7 +81,8 @@ impl Start {
             Window::Last(_) | Window::Days { .. } => {
                 let from = ledger.read_position_before(scan_from(zone, days.0))?;
                 let end = scan_until(zone, days.1);
-                let until = if now >= end {
+                // A day is over once the log has left it behind, whatever a clock says: while a backfill goes on, events are posted into days long past.
+                let until = if tail.is_some_and(|tail| tail >= end) {
                     ledger.read_position_before(end)?
                 } else {
                     Position::new(i64::MAX)

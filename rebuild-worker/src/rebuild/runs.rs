@@ -316,9 +316,10 @@ pub async fn latest(database: &Database, limit: usize) -> Result<Vec<Run>, Store
         .await
 }
 
-/// The last day of the last scheduled run that ended well.
+/// The last day of the last scheduled run that ended well. One that found an empty log vouches for nothing: its past may come from a file yet.
 pub(crate) fn last_good_day(tx: &Transaction<'_>) -> Result<Option<Day>, StoreError> {
-    let sql = "SELECT to_day FROM rebuild_runs WHERE origin = 'hourly' AND state = 'done' ORDER BY run DESC LIMIT 1";
+    let sql = "SELECT to_day FROM rebuild_runs WHERE origin = 'hourly' AND state = 'done' AND position > 0
+        ORDER BY run DESC LIMIT 1";
     let day = tx.row(sql, values![], |row| row.get::<String>(0))?;
     day.map(|day| {
         Day::parse(&day).map_err(|error| StoreError::Damaged {

@@ -9,6 +9,9 @@
 //!
 //! The lease ([`LEASE`], renewed while the run goes on) keeps processes from doing the same work. It carries no correctness: a process that was stopped
 //! past its lease and wakes up repairs nothing that is right.
+//!
+//! What no run of these can have written, an hour or a lease far in the future, was written by a clock that was wrong: it is not waited for. While a backfill
+//! is open there is no scheduled run, as it would vouch for days that are still being filled; the first one behind it begins with the first day.
 
 use std::time::Duration;
 
@@ -25,6 +28,9 @@ pub const LEASE: Duration = Duration::from_secs(120);
 
 /// How often the schedule is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// How many hours ahead of ours another machine's clock may be.
+const SKEW_HOURS: i64 = 2;
 
 /// An hour, in microseconds.
 const HOUR_US: i64 = 3_600_000_000;
@@ -128,9 +134,10 @@ impl Schedule {
     async fn release(&self, hour: Option<i64>) -> Result<(), RebuildError> {
         let holder = self.holder.clone();
         let released = self.projections.database().write(move |tx| {
-            let done = "UPDATE rebuild_schedule SET hour = ?1 WHERE one = 1 AND hour < ?1";
+            let done =
+                "UPDATE rebuild_schedule SET hour = ?1 WHERE one = 1 AND (hour < ?1 OR hour > ?2)";
             if let Some(hour) = hour {
-                tx.execute(done, values![hour])?;
+                tx.execute(done, values![hour, hour.saturating_add(SKEW_HOURS)])?;
             }
             let free =
                 "UPDATE rebuild_schedule SET holder = NULL, lease_until = 0 WHERE holder = ?1";
@@ -141,8 +148,12 @@ impl Schedule {
     }
 }
 
-/// Whether this hour has had no run, and no other process is at it.
+/// Whether this hour has had no run, no other process is at it, and there may be one.
 fn is_free(tx: &Transaction<'_>, now: Timestamp, holder: &str) -> Result<bool, RebuildError> {
+    let backfill = "SELECT 1 FROM backfill WHERE state <> 'closed'";
+    if tx.row(backfill, values![], |_| Ok(()))?.is_some() {
+        return Ok(false);
+    }
     let sql = "SELECT hour, holder, lease_until FROM rebuild_schedule WHERE one = 1";
     let row = tx.row(sql, values![], |row| {
         Ok((
@@ -154,8 +165,24 @@ fn is_free(tx: &Transaction<'_>, now: Timestamp, holder: &str) -> Result<bool, R
     let Some((hour, held_by, lease_until)) = row else {
         return Ok(true);
     };
-    let is_had = now.as_micros().div_euclid(HOUR_US) <= hour;
-    let is_held = held_by.is_some_and(|other| other != holder) && lease_until > now.as_micros();
+    let this_hour = now.as_micros().div_euclid(HOUR_US);
+    let last_hour = this_hour.saturating_add(SKEW_HOURS);
+    let last_lease = now
+        .after(LEASE)
+        .after(Duration::from_secs(2 * 3_600))
+        .as_micros();
+    let is_had = (this_hour..=last_hour).contains(&hour);
+    let is_held = held_by.is_some_and(|other| other != holder)
+        && lease_until > now.as_micros()
+        && lease_until <= last_lease;
+    if hour > last_hour || lease_until > last_lease {
+        tracing::warn!(
+            hour,
+            this_hour,
+            lease_until,
+            "the schedule of rebuilds is from the future: it is not waited for"
+        );
+    }
     Ok(!is_had && !is_held)
 }
 

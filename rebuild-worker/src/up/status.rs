@@ -84,7 +84,10 @@ impl LoopView {
                 "loop {} gave no sign of life for {:.0} s: {why}",
                 self.name, self.last_beat_age_seconds
             )),
-            State::Starting => Some(format!("loop {} has not begun yet", self.name)),
+            State::Starting => Some(match &self.error {
+                None => format!("loop {} has not begun yet", self.name),
+                Some(why) => format!("loop {} has not begun yet: {why}", self.name),
+            }),
             State::Restarting => Some(format!("loop {} failed: {why}", self.name)),
             State::Stopped => Some(format!("loop {} is stopped: {why}", self.name)),
             State::Ended => Some(format!("loop {} has ended", self.name)),

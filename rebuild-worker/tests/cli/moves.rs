@@ -145,6 +145,16 @@ fn a_log_that_is_not_whole_leaves_the_ledger_empty() {
             "before the event before it",
         ),
         (
+            changed(last - 1, "\"posted_at\":\"2", "\"posted_at\":\"3"),
+            last,
+            "has not come yet",
+        ),
+        (
+            changed(1, "\"posted_at\":\"20", "\"posted_at\":\"19"),
+            2,
+            "before 1970",
+        ),
+        (
             changed(0, "\"recoup_log\":1", "\"recoup_log\":2"),
             1,
             "upgrade",

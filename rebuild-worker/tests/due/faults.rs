@@ -10,7 +10,9 @@ use recoup_rebuild_worker::due::Sweeper;
 use tokio_util::sync::CancellationToken;
 
 use crate::loops::Stale;
-use crate::world::{CAP, CLAIMED, COST, OPENING, World, account, job, policy, seconds, worker};
+use crate::world::{
+    CAP, CLAIMED, COST, EXTERNAL, OPENING, World, account, job, policy, seconds, worker,
+};
 
 /// The retry count never rose, so the cap never applied. Interleaving: every attempt times out, and the loop is killed after each append.
 /// Protection: the failure, the count and what follows from it are one append.
@@ -297,4 +299,67 @@ async fn fault_22_a_fleet_that_stalled_together_comes_back_apart() {
     let claimed = world.claim(200).await.len();
     assert!((50..150).contains(&claimed), "{claimed} in the first half");
     world.audited().await;
+}
+
+/// Rows of `due` that cannot be read stand in front of others. Protection: they are passed over, by the loop and by claims.
+#[tokio::test]
+async fn rows_that_cannot_be_read_keep_nobody_from_their_end() {
+    let world = World::new().await;
+    for number in 0..70 {
+        world.charge(&format!("j{number}"), EXTERNAL).await;
+    }
+    world.charge("claimed", CLAIMED).await;
+    world.catch_up().await;
+    let connection = rusqlite::Connection::open(world.path()).unwrap();
+    for (job, timer) in [
+        ("char(10) || 'x'", "start_by"),
+        ("'aaa'", "zzz"),
+        ("CAST(x'ff' AS TEXT)", "start_by"),
+    ] {
+        let sql = format!(
+            "INSERT INTO due (job, account, kind, mode, state, timer, armed_at, deadline, startable_at, attempt, last_position)
+            VALUES ({job}, 'acme', '{CLAIMED}', 'claimed', 'queued', '{timer}', 0, 1, 1, 0, 1)"
+        );
+        connection.execute(&sql, []).unwrap();
+    }
+    // The sound one among them, and the job that is in none of the ledger's streams.
+    let claims = world.claim(5).await;
+    assert_eq!(
+        claims
+            .iter()
+            .map(|claim| claim.job.as_str())
+            .collect::<Vec<_>>(),
+        ["claimed"]
+    );
+    world.clock.advance(seconds(24 * 3_600));
+    world.catch_up().await;
+    let swept = Sweeper::new(Duration::ZERO)
+        .sweep(&world.ledger, &world.projections)
+        .await
+        .unwrap();
+    assert_eq!(swept.expired, 71, "{swept:?}");
+}
+
+/// An append of one job is broken as a whole. Protection: that is the job's trouble, said once and tried again more and more rarely, and not the store's.
+#[tokio::test]
+async fn a_job_whose_stored_events_cannot_be_is_in_trouble_alone() {
+    let world = World::new().await;
+    for number in 0..100 {
+        world.charge(&format!("j{number}"), EXTERNAL).await;
+    }
+    world.catch_up().await;
+    let connection = rusqlite::Connection::open(world.path()).unwrap();
+    let sql = "UPDATE appends SET body = x'00' WHERE stream = 'job-j7'";
+    assert_eq!(connection.execute(sql, []).unwrap(), 1);
+    // As another process reads it: nothing is remembered.
+    let (ledger, projections) = world.beside().await;
+    world.clock.advance(seconds(24 * 3_600));
+    let mut sweeper = Sweeper::new(Duration::ZERO);
+    let mut came_to = Vec::new();
+    for wait in [0, 1, 5, 5, 5] {
+        world.clock.advance(seconds(wait));
+        let swept = sweeper.sweep(&ledger, &projections).await.unwrap();
+        came_to.push((swept.expired, swept.in_trouble));
+    }
+    assert_eq!(came_to, [(99, 1), (0, 1), (0, 1), (0, 1), (0, 1)]);
 }

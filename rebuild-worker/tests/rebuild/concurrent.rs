@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use recoup::ManualClock;
+use recoup::store::sqlite::{Options, SqliteStore};
+use recoup_projections::Projections;
 use recoup_rebuild_worker::rebuild::{
     Control, Mode, Progress, RebuildError, Window, latest, rebuild,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{Hands, World, request};
+use crate::world::{Hands, World, at, request};
 
 const SPOIL: [&str; 4] = [
     "UPDATE daily_usage SET charged = charged * 3 WHERE account = 'acct-0'",
@@ -307,5 +310,44 @@ async fn fault_26_events_that_come_again_are_not_counted_again() {
         "UPDATE checkpoints SET position = {}, event_id = '{}' WHERE projection = 'daily_usage'",
         last.position, last.id
     ));
+    world.is_right().await;
+}
+
+/// Interleaving: a day is over by the rebuild's clock, but not in the log, where a backfill goes on; events of that day are posted and applied between
+/// the rebuild's beginning and its comparison. Protection: a day is over once the log has left it behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_day_that_is_still_being_filled_is_not_taken_for_over() {
+    let world = World::new().await;
+    world.days(1).await;
+    world.catch_up().await;
+    let clock = ManualClock::starting_at(at("2026-12-05T00:00:00Z"));
+    let mut options = Options::at(world.store.path());
+    options.clock = Arc::new(clock);
+    let store = SqliteStore::open(options).await.unwrap();
+    let later = Projections::open(store).await.unwrap();
+    let (reached, has_reached) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(Some((reached, may_go_on)));
+    let control = Control {
+        progress: Arc::new(move |_| {
+            if let Some((reached, may_go_on)) = gate.lock().unwrap().take() {
+                reached.send(()).unwrap();
+                may_go_on.recv().unwrap();
+            }
+        }),
+        ..Control::default()
+    };
+    let day = recoup::Day::parse("2026-11-29").unwrap();
+    let request = request(Mode::Repair, Window::days(day, day).unwrap());
+    let running = tokio::spawn(async move { rebuild(&later, &request, &control).await });
+    let waited =
+        tokio::task::spawn_blocking(move || has_reached.recv_timeout(Duration::from_secs(20)));
+    waited.await.unwrap().expect("the rebuild begins");
+    for _ in 0..10 {
+        world.usage("acct-0", "video", 40).await;
+    }
+    world.catch_up().await;
+    go_on.send(()).unwrap();
+    assert_eq!(running.await.unwrap().unwrap().rows_different, 0);
     world.is_right().await;
 }

@@ -388,3 +388,23 @@ async fn a_repair_of_another_account_between_them_hides_no_recurrence() {
         1
     );
 }
+
+/// The sum of an account's entries leaves 64 bits: it is found, and keeps no other row from being repaired.
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_cannot_be_summed_keep_no_usage_from_its_repair() {
+    let world = World::new().await;
+    world.days(1).await;
+    world.catch_up().await;
+    world.sql(&format!(
+        "UPDATE entries SET amount = {} WHERE account = 'acct-0'",
+        i64::MAX
+    ));
+    world.sql(
+        "UPDATE daily_usage SET charged = charged + 7 WHERE account = 'acct-0' AND kind = 'text'",
+    );
+    let run = world.rebuild(Mode::Repair, Window::All).await;
+    let found = world.differences(&run).await;
+    let relations: Vec<&str> = found.iter().map(|found| &*found.relation).collect();
+    assert_eq!(relations, ["balance", "daily_usage"]);
+    assert_eq!(world.shown(), world.counted());
+}

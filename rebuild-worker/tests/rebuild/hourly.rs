@@ -166,3 +166,40 @@ async fn a_lease_that_ran_out_is_taken_over() {
     world.clock.set(lease);
     assert!(tick(&schedule).await.is_some());
 }
+
+/// A clock that was wrong once left an hour, or a lease, far in the future. Protection: what no run of these can have written is not waited for, and the
+/// next good run puts it right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_from_the_future_is_not_waited_for() {
+    let world = World::new().await;
+    world.days(1).await;
+    let schedule = Schedule::new(world.projections.clone());
+    for row in ["9999999, NULL, 0", "0, 'dead', 9000000000000000000"] {
+        world.sql(&format!(
+            "INSERT OR REPLACE INTO rebuild_schedule (one, hour, holder, lease_until) VALUES (1, {row})"
+        ));
+        assert!(tick(&schedule).await.is_some(), "{row}");
+        assert!(tick(&schedule).await.is_none(), "{row}");
+        world.clock.advance_by(HOUR);
+        assert!(tick(&schedule).await.is_some(), "{row}");
+    }
+}
+
+/// Interleaving: an empty ledger has its hourly run; then its past is filled from a file, as its own backfill, hour after hour; then it is closed. No
+/// run may vouch for days that were filled behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_before_the_end_of_a_backfill_vouch_for_no_day() {
+    let world = World::new().await;
+    let schedule = Schedule::new(world.projections.clone());
+    assert_eq!(tick(&schedule).await.unwrap().position, 0);
+    world.clock.set(at("2026-11-20T10:00:00Z"));
+    world.days(1).await;
+    world.catch_up().await;
+    world.clock.set(at("2026-11-29T13:00:00Z"));
+    world.sql("INSERT INTO backfill (one, sha256, state) VALUES (1, 'ab', 'open')");
+    assert!(tick(&schedule).await.is_none());
+    world.sql("UPDATE backfill SET state = 'closed'");
+    let run = tick(&schedule).await.unwrap();
+    assert_eq!((&*run.from, &*run.to), ("2026-11-20", "2026-11-29"));
+    assert_eq!(run.rows_different, 0);
+}

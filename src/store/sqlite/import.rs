@@ -7,6 +7,8 @@
 //!
 //! Bound: [`FOLDED`] and [`MAX_ROW_EVENTS`] events in memory.
 
+use std::time::Duration;
+
 use rusqlite::Connection;
 
 use super::error::store_error;
@@ -18,6 +20,9 @@ use crate::store::{Position, RecordedEvent, Revision, StoreError};
 
 /// How many events' figures are folded together.
 const FOLDED: usize = 2_000;
+
+/// How far the clock of the machine that a log comes from may be ahead of this one's.
+const MAX_SKEW: Duration = Duration::from_secs(60);
 
 /// How many events one row takes at the most; an append has fewer.
 const MAX_ROW_EVENTS: usize = 64;
@@ -41,14 +46,17 @@ pub struct LogImport<'a> {
     connection: &'a Connection,
     head: Position,
     posted_at: Option<Timestamp>,
+    /// No event was posted later.
+    latest: Timestamp,
     /// The events of an append that may go on.
     append: Vec<RecordedEvent>,
     events: Vec<(Position, Event)>,
 }
 
 impl<'a> LogImport<'a> {
-    /// Begins, if the ledger is empty.
-    pub fn begin(connection: &'a Connection) -> Result<Self, ImportError> {
+    /// Begins, if the ledger is empty. `now` is this machine's: a log from the future is refused, as the store's clock, which never goes back behind the
+    /// log, would stand still until then, and with it every timer.
+    pub fn begin(connection: &'a Connection, now: Timestamp) -> Result<Self, ImportError> {
         // The past of a ledger comes from one place: not from a log where a file of commands has begun.
         let used = "SELECT EXISTS (SELECT 1 FROM appends) OR EXISTS (SELECT 1 FROM account_state)
             OR EXISTS (SELECT 1 FROM backfill)";
@@ -62,6 +70,7 @@ impl<'a> LogImport<'a> {
             connection,
             head: Position::START,
             posted_at: None,
+            latest: now.after(MAX_SKEW),
             append: Vec::new(),
             events: Vec::new(),
         })
@@ -75,6 +84,15 @@ impl<'a> LogImport<'a> {
                 "posted at {}, before the event before it, at {before}",
                 recorded.posted_at
             ));
+        }
+        if recorded.posted_at > self.latest {
+            return wrong(format!(
+                "posted at {}, which has not come yet",
+                recorded.posted_at
+            ));
+        }
+        if recorded.posted_at < Timestamp::from_micros(0) {
+            return wrong(format!("posted at {}, before 1970", recorded.posted_at));
         }
         recorded.position = Position::new(self.head.get() + 1);
         let metadata = match Metadata::parse(&recorded.metadata, recorded.position) {
