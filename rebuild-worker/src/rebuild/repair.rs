@@ -25,7 +25,7 @@ use super::shadow::Shadow;
 use super::{Mode, RebuildError, Relation};
 
 /// How many keys one transaction repairs: few, since appends wait for it.
-pub(crate) const KEYS: usize = 128;
+pub(crate) const KEYS: usize = 32;
 
 /// How many events may be folded under the lock. If more have come, the shadow goes after them without the lock first.
 const MAX_LOCKED_EVENTS: i64 = 2_000;
