@@ -4,8 +4,8 @@
 
 use recoup::Position;
 
-use crate::Projections;
 use crate::apply::Loading;
+use crate::{Projection, Projections};
 
 #[path = "../tests/it/world.rs"]
 #[expect(
@@ -29,14 +29,7 @@ fn forget(world: &World) {
     let sql = "UPDATE checkpoints SET position = 0, event_id = NULL, retired = 0, halted_at = NULL,
         halted_reason = NULL";
     world.sql(sql);
-    for table in [
-        "entries",
-        "daily_usage",
-        "jobs",
-        "contradictions",
-        "due",
-        "dead_letters",
-    ] {
+    for table in Projection::ALL {
         world.sql(&format!("DELETE FROM {table}"));
     }
 }

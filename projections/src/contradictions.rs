@@ -14,10 +14,7 @@ use recoup::{AccountId, JobId, JobResult, Position, Reason, Timestamp};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{Batch, BatchEvent, Body};
-use crate::dead_letters::read_what_can_be;
-
-/// How many streams are read at a time: each has up to about a thousand events.
-const STREAMS: usize = 64;
+use crate::streams::{STREAMS, read_what_can_be};
 
 /// A signal that contradicted what had happened.
 #[derive(Debug, Clone, PartialEq, Eq)]

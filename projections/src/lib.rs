@@ -62,6 +62,7 @@ mod projections;
 mod queries;
 mod runner;
 mod standing;
+mod streams;
 mod ways_out;
 
 pub use catalog::Projection;

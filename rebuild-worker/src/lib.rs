@@ -1,7 +1,8 @@
 //! What stands behind the binary `recoup`: the command line over the ledger, its projections and its proofs.
 //!
 //! [`cli`] has one file per verb; [`exit`] is what a script hears. [`up`] runs the loops: the projector, [`due`], which acts on timers, and
-//! [`rebuild`]; [`mod@metrics`] says what it measures. [`dead_letters`] moves what people decide on, [`log_form`] is the log as a file;
+//! [`rebuild`]; [`mod@metrics`] says what it measures. [`dead_letters`] moves what people decide on, [`log_form`] is the log as a file,
+//! [`signals`] are what ends a process in peace;
 //! [`demo`] and [`mod@bench`] show the ledger at work and measure it.
 //! Everything of the ledger itself is in the packages below, `recoup` and `recoup-projections`.
 
@@ -14,4 +15,5 @@ pub mod exit;
 pub mod log_form;
 pub mod metrics;
 pub mod rebuild;
+pub mod signals;
 pub mod up;

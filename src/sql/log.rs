@@ -2,7 +2,7 @@
 
 use super::{Connection, Transaction};
 use crate::account::AccountState;
-use crate::clock::Timestamp;
+use crate::clock::{BudgetMonth, Timestamp};
 use crate::ids::AccountId;
 use crate::store::{Position, RecordedEvent, StoreError};
 
@@ -76,6 +76,19 @@ impl Transaction<'_> {
             })
         })?;
         Ok(span.filter(|span| span.last >= position))
+    }
+
+    /// An account's figures, with those of `month`; zeros for an unknown account.
+    pub fn read_account(
+        &self,
+        account: &AccountId,
+        month: BudgetMonth,
+    ) -> Result<AccountState, StoreError> {
+        match &self.connection {
+            Connection::Sqlite(connection) => {
+                crate::store::sqlite::read_account(connection, account, month)
+            }
+        }
     }
 
     /// At most `limit` accounts after `after` in byte order, with all of their months.

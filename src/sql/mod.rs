@@ -24,7 +24,7 @@ pub use value::{Column, Row, Value};
 
 use crate::store::StoreError;
 
-/// The values of a statement, in the order of their numbers: integers, texts, bytes, and options of them.
+/// The values of a statement, in the order of their numbers: integers, floats, texts, bytes, and options of them.
 #[macro_export]
 macro_rules! values {
     ($($value:expr),* $(,)?) => {

@@ -11,24 +11,22 @@ mod list;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeSet, HashMap};
 
-use recoup::codec::{Catalog, Decoded, Event, Stream};
+use recoup::codec::{Catalog, Decoded, Event};
 use recoup::job::{AttemptFailed, DeadLetterCause, JobEvent};
 use recoup::sql::{Database, Transaction, Value};
 use recoup::store::{RecordedEvent, StoreError};
-use recoup::{AccountId, Attempt, EventStore, JobId, Kind, Position, Revision, Timestamp, values};
+use recoup::{AccountId, Attempt, JobId, Kind, Position, Timestamp, values};
 
 use crate::apply::{Changes, Refused};
 use crate::batch::{Batch, BatchEvent, Body};
 use crate::error::damaged;
 use crate::keys;
+use crate::streams::{STREAMS, read_what_can_be};
 
 pub use list::DeadLetterFilter;
 #[cfg(test)]
 pub(crate) use list::LISTS;
 pub(crate) use list::{count, dead_letters};
-
-/// How many streams are read at a time: each has up to about a thousand events.
-const STREAMS: usize = 64;
 
 /// A job that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,27 +90,6 @@ pub(crate) async fn fates(
         }
     }
     Ok(fates)
-}
-
-/// The streams of `jobs`, in their order; an empty one for what cannot be read: it halts this projection at its own dead letter, and nowhere else.
-pub(crate) async fn read_what_can_be(
-    database: &Database,
-    jobs: &[JobId],
-) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
-    let names = jobs.iter().map(|job| Stream::Job(job.clone()).name());
-    let names: Vec<_> = names.collect();
-    match database.read_streams(names.clone()).await {
-        Err(StoreError::Corrupt { .. }) => {}
-        read => return read,
-    }
-    let mut streams = Vec::with_capacity(names.len());
-    for name in names {
-        streams.push(match database.read_stream(&name, Revision::FIRST).await {
-            Err(StoreError::Corrupt { .. }) => Vec::new(),
-            read => read?,
-        });
-    }
-    Ok(streams)
 }
 
 /// Follows a stream up to the first event that cannot be read.

@@ -9,13 +9,13 @@ use anyhow::{Context, bail};
 use recoup::store::{EventStore, RecordedEvent};
 use recoup::{Position, Scale};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::answer::{Answer, complain};
 use super::session::{Global, Session};
 use super::table::counted;
 use crate::exit::Exit;
 use crate::log_form::{Head, Summing, event_line};
+use crate::signals::Signals;
 
 /// How many events are read at a time.
 const PAGE: usize = 5_000;
@@ -70,13 +70,11 @@ async fn to_file(session: &Session, file: &Path) -> anyhow::Result<Summing> {
         .tempfile_in(folder)
         .with_context(|| format!("{shown} cannot be written"))?;
     let mut writer = BufWriter::new(partial);
-    let mut interrupt = signal(SignalKind::interrupt()).context("no handler for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("no handler for SIGTERM")?;
+    let mut signals = Signals::listen()?;
     // Leaving here removes the file that has no name yet.
     let summed = tokio::select! {
         written = write(session, &mut writer) => written?,
-        _ = interrupt.recv() => bail!("interrupted: {shown} is not there"),
-        _ = terminate.recv() => bail!("interrupted: {shown} is not there"),
+        () = signals.next() => bail!("interrupted: {shown} is not there"),
     };
     let partial = writer
         .into_inner()

@@ -9,17 +9,16 @@ mod skip;
 
 use std::io::IsTerminal;
 
-use anyhow::Context;
 use recoup::EventStore;
 use recoup_projections::{Checkpoint, Halt, Projection, Projections};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, complain};
 use super::session::{Global, Session};
 use super::table::{Column, table};
 use crate::exit::Exit;
+use crate::signals::Signals;
 
 /// How long to run, or which way out.
 #[derive(Debug, clap::Args)]
@@ -79,8 +78,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
 }
 
 async fn follow(projections: &Projections) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("no handler for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("no handler for SIGTERM")?;
+    let mut signals = Signals::listen()?;
     if std::io::stderr().is_terminal() {
         complain("following the log; interrupt to stop");
     }
@@ -89,8 +87,7 @@ async fn follow(projections: &Projections) -> anyhow::Result<()> {
     tokio::pin!(following);
     tokio::select! {
         ended = &mut following => return Ok(ended?),
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = signals.next() => {}
     }
     stop.cancel();
     Ok(following.await?)

@@ -7,13 +7,11 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::ArgGroup;
 use indicatif::{ProgressBar, ProgressStyle};
 use recoup::{AccountId, Day, Scale};
 use recoup_projections::Projections;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, complain, usage};
@@ -23,6 +21,7 @@ use crate::exit::Exit;
 use crate::rebuild::{
     Control, Difference, Mode, Origin, Progress, Request, Run, Window, differences, rebuild,
 };
+use crate::signals::Signals;
 
 /// How many differences an answer shows; all of them are on record, in the table `rebuild_differences`.
 const SHOWN: usize = 10_000;
@@ -102,19 +101,12 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
 
 /// Cancels at the first signal.
 fn interrupted(stop: CancellationToken) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("no handler for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("no handler for SIGTERM")?;
+    let mut signals = Signals::listen()?;
     Ok(tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        signals.next().await;
         stop.cancel();
         // Whoever asks again does not want to wait: what was committed is whole.
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        signals.next().await;
         std::process::exit(i32::from(Exit::Failed.code()));
     }))
 }

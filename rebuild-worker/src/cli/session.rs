@@ -130,16 +130,10 @@ impl Global {
 }
 
 impl Session {
-    /// The embedded store, for what only a file has: `why` says what that is, and what there is instead.
+    /// The embedded store, for what only a file has: `why` says what that is.
     pub(super) fn file(&self, why: &str) -> anyhow::Result<&SqliteStore> {
         self.database.as_sqlite().ok_or_else(|| usage(why))
     }
-}
-
-fn not_built_in(scheme: &str) -> anyhow::Error {
-    usage(format!(
-        "--store {scheme}: is not built into this version, which knows sqlite:PATH only"
-    ))
 }
 
 fn sqlite_path(url: &str) -> anyhow::Result<PathBuf> {
@@ -148,7 +142,9 @@ fn sqlite_path(url: &str) -> anyhow::Result<PathBuf> {
         "sqlite" => {}
         "postgres" | "postgresql" | "kurrentdb" | "kurrentdb+discover" | "esdb"
         | "esdb+discover" => {
-            return Err(not_built_in(scheme));
+            return Err(usage(format!(
+                "--store {scheme}: is not built into this version, which knows sqlite:PATH only"
+            )));
         }
         _ if url.is_empty() => {
             return Err(usage(

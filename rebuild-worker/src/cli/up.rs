@@ -11,7 +11,8 @@ use super::answer::{Answer, complain};
 use super::session::Global;
 use super::table::{Column, table};
 use crate::exit::Exit;
-use crate::up::{self, Ended, Handles, Signals};
+use crate::signals::Signals;
+use crate::up::{self, Ended, Handles};
 
 /// Where to listen.
 #[derive(Debug, clap::Args)]

@@ -68,7 +68,7 @@ pub async fn run(
                 sweep.seen <= LONG_LIST
             }
             Err(error) => {
-                // Said once, and again when it is another one or comes back.
+                // Said once, until there is an answer again.
                 if pause <= IDLE {
                     tracing::warn!(%error, "timers wait");
                 }

@@ -48,13 +48,17 @@ impl Sweep {
     /// Adds a later sweep's counts, and takes over what it saw.
     pub(super) fn add(&mut self, later: Self) {
         self.expired += later.expired;
-        for (timer, count) in later.expired_by {
-            *self.expired_by.entry(timer).or_default() += count;
-        }
+        add_to(&mut self.expired_by, later.expired_by);
         self.stale += later.stale;
         self.seen = self.seen.max(later.seen);
         self.in_trouble = later.in_trouble;
         self.next_deadline = later.next_deadline;
+    }
+}
+
+fn add_to(sums: &mut BTreeMap<&'static str, u64>, counts: BTreeMap<&'static str, u64>) {
+    for (timer, count) in counts {
+        *sums.entry(timer).or_default() += count;
     }
 }
 
@@ -152,13 +156,10 @@ impl Sweeper {
                 }
             }
             if !fresh.is_empty() {
-                let before = sweep.expired_by.clone();
+                let before = std::mem::take(&mut sweep.expired_by);
                 let sent = self.send(ledger, fresh, (&mut sweep, &mut seen)).await;
-                let mut by_timer = sweep.expired_by.clone();
-                for (timer, count) in before {
-                    by_timer.entry(timer).and_modify(|all| *all -= count);
-                }
-                heard(Heard::Page(&by_timer));
+                heard(Heard::Page(&sweep.expired_by));
+                add_to(&mut sweep.expired_by, before);
                 sent?;
                 if !self.pace.is_zero() {
                     tokio::time::sleep(self.pace).await;

@@ -61,7 +61,7 @@ impl Compared {
 }
 
 /// Which rows of daily usage are compared: their days as text, both included.
-pub(crate) fn day_bounds(shadow: &Shadow) -> (String, String) {
+fn day_bounds(shadow: &Shadow) -> (String, String) {
     match shadow.extent().days {
         Some((from, to)) => (from.to_string(), to.to_string()),
         // Every text, also what is no day.

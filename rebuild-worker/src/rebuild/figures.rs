@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The part of a query that begins behind a key, if there is one.
+/// Rows behind an account, in the order of accounts.
 fn page_of_states(
     tx: &Transaction<'_>,
     after: Option<&String>,

@@ -169,8 +169,8 @@ fn is_free(tx: &Transaction<'_>, now: Timestamp, holder: &str) -> Result<bool, R
     let last_hour = this_hour.saturating_add(SKEW_HOURS);
     let last_lease = now
         .after(LEASE)
-        .after(Duration::from_secs(2 * 3_600))
-        .as_micros();
+        .as_micros()
+        .saturating_add(SKEW_HOURS * HOUR_US);
     let is_had = (this_hour..=last_hour).contains(&hour);
     let is_held = held_by.is_some_and(|other| other != holder)
         && lease_until > now.as_micros()

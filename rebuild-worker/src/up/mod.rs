@@ -26,11 +26,11 @@ use std::time::Duration;
 use anyhow::Context;
 use recoup::Ledger;
 use recoup_projections::Projections;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::status::LoopView;
 use self::supervisor::Supervisor;
 use crate::metrics;
+use crate::signals::Signals;
 
 /// How long loops may take to end in peace.
 const STOP_BOUND: Duration = Duration::from_secs(10);
@@ -51,30 +51,6 @@ pub struct Ended {
     pub loops: Vec<LoopView>,
     /// Those that had not ended when they were waited for no longer.
     pub unfinished: Vec<&'static str>,
-}
-
-/// The signals that end it. Made before anything is announced: who reads the announcement may send one.
-#[derive(Debug)]
-pub struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    /// From now on SIGINT and SIGTERM are heard, and do not kill.
-    pub fn listen() -> anyhow::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt()).context("no handler for SIGINT")?,
-            terminate: signal(SignalKind::terminate()).context("no handler for SIGTERM")?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// Takes the address to listen on, so that it is known to be free before anything begins.

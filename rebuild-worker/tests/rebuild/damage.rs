@@ -121,13 +121,7 @@ async fn account_figures_are_repaired_with_all_days() {
         figures,
         ["", "acct-1", "acct-2", "acct-3", "acct-4", "ghost"]
     );
-    assert_eq!(
-        world
-            .rebuild(Mode::Verify, Window::All)
-            .await
-            .rows_different,
-        0
-    );
+    assert_eq!(world.different(Mode::Verify, Window::All).await, 0);
     world.is_right().await;
 }
 
@@ -170,13 +164,7 @@ async fn a_key_that_is_repaired_twice_running_is_recurring() {
         assert_eq!((run.rows_different, run.rows_recurring), (1, recurring));
     }
     // A clean repair between them, and it is a new fault.
-    assert_eq!(
-        world
-            .rebuild(Mode::Repair, Window::default())
-            .await
-            .rows_different,
-        0
-    );
+    assert_eq!(world.different(Mode::Repair, Window::default()).await, 0);
     world.sql(spoil);
     let run = world.rebuild(Mode::Repair, Window::default()).await;
     assert_eq!((run.rows_different, run.rows_recurring), (1, 0));
@@ -280,26 +268,14 @@ async fn a_rebuild_leaves_out_what_was_skipped() {
     )]
         .0;
     assert_eq!(charged, counted - 40, "all but the skipped charge");
-    assert_eq!(
-        world
-            .rebuild(Mode::Verify, Window::All)
-            .await
-            .rows_different,
-        0
-    );
+    assert_eq!(world.different(Mode::Verify, Window::All).await, 0);
     // Made anew, it is all there.
     world
         .projections
         .reset(Projection::DailyUsage, (None, "ops".to_owned()))
         .await
         .unwrap();
-    assert_eq!(
-        world
-            .rebuild(Mode::Verify, Window::All)
-            .await
-            .rows_different,
-        0
-    );
+    assert_eq!(world.different(Mode::Verify, Window::All).await, 0);
     world.is_right().await;
 }
 
@@ -321,21 +297,9 @@ async fn trouble_with_entries_is_no_trouble_for_usage() {
     ));
     world.usage("acct-0", "video", 40).await;
     world.catch_up().await;
-    assert_eq!(
-        world
-            .rebuild(Mode::Verify, Window::default())
-            .await
-            .rows_different,
-        0
-    );
+    assert_eq!(world.different(Mode::Verify, Window::default()).await, 0);
     world.sql("UPDATE daily_usage SET jobs = jobs + 1 WHERE account = 'acct-1' AND kind = 'text'");
-    assert_eq!(
-        world
-            .rebuild(Mode::Repair, Window::default())
-            .await
-            .rows_different,
-        1
-    );
+    assert_eq!(world.different(Mode::Repair, Window::default()).await, 1);
     // The row is taken away and the entry skipped: the statement lacks it by decision, and that is no new drift in every hour.
     let skipped = world
         .projections
@@ -348,13 +312,7 @@ async fn trouble_with_entries_is_no_trouble_for_usage() {
         .unwrap();
     assert!(matches!(skipped, SkipOutcome::Skipped(_)));
     world.catch_up().await;
-    assert_eq!(
-        world
-            .rebuild(Mode::Repair, Window::default())
-            .await
-            .rows_different,
-        0
-    );
+    assert_eq!(world.different(Mode::Repair, Window::default()).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -364,13 +322,7 @@ async fn a_repair_of_another_account_between_them_hides_no_recurrence() {
     world.catch_up().await;
     let spoil = "UPDATE daily_usage SET charged = charged + 1 WHERE account = 'acct-0' AND kind = 'video' AND day = '2026-11-30'";
     world.sql(spoil);
-    assert_eq!(
-        world
-            .rebuild(Mode::Repair, Window::default())
-            .await
-            .rows_recurring,
-        0
-    );
+    assert_eq!(world.recurring(Mode::Repair, Window::default()).await, 0);
     let mut of_another = request(Mode::Repair, Window::default());
     of_another.account = Some(AccountId::new("acct-1").unwrap());
     let before = recoup::Day::parse("2026-11-29").unwrap();
@@ -380,13 +332,7 @@ async fn a_repair_of_another_account_between_them_hides_no_recurrence() {
         assert_eq!(run.unwrap().rows_different, 0);
     }
     world.sql(spoil);
-    assert_eq!(
-        world
-            .rebuild(Mode::Repair, Window::default())
-            .await
-            .rows_recurring,
-        1
-    );
+    assert_eq!(world.recurring(Mode::Repair, Window::default()).await, 1);
 }
 
 /// The sum of an account's entries leaves 64 bits: it is found, and keeps no other row from being repaired.

@@ -175,6 +175,16 @@ impl World {
             .unwrap()
     }
 
+    /// How many rows a run finds different.
+    pub(crate) async fn different(&self, mode: Mode, window: Window) -> i64 {
+        self.rebuild(mode, window).await.rows_different
+    }
+
+    /// How many rows a run finds different again.
+    pub(crate) async fn recurring(&self, mode: Mode, window: Window) -> i64 {
+        self.rebuild(mode, window).await.rows_recurring
+    }
+
     pub(crate) async fn differences(&self, run: &Run) -> Vec<Difference> {
         differences(self.projections.database(), run.run, None, 1_000)
             .await

@@ -31,52 +31,6 @@ pub fn fold_accounts<'e>(
     Ok(Ok(()))
 }
 
-/// Makes an account's figures in `to` what they are in `from`, with all of its months; removes them where `from` has none.
-///
-/// For a repair: the caller holds the write transaction of `to`, and has folded `from` up to the head of its log.
-pub fn copy_account(from: &Connection, to: &Connection, account: &str) -> Result<(), StoreError> {
-    for (table, columns) in [
-        (
-            "account_state",
-            &[
-                "account",
-                "balance",
-                "held",
-                "reserved",
-                "floor",
-                "monthly_cap",
-                "last_position",
-            ][..],
-        ),
-        (
-            "account_month",
-            &["account", "month", "spent", "held", "reserved"][..],
-        ),
-    ] {
-        let remove = format!("DELETE FROM {table} WHERE account = ?1");
-        to.execute(&remove, [account]).map_err(store_error)?;
-        let places: Vec<String> = (1..=columns.len())
-            .map(|place| format!("?{place}"))
-            .collect();
-        let (names, places) = (columns.join(", "), places.join(", "));
-        let read = format!("SELECT {names} FROM {table} WHERE account = ?1");
-        let write = format!("INSERT INTO {table} ({names}) VALUES ({places})");
-        let mut read = from.prepare_cached(&read).map_err(store_error)?;
-        let mut write = to.prepare_cached(&write).map_err(store_error)?;
-        let mut rows = read.query([account]).map_err(store_error)?;
-        while let Some(row) = rows.next().map_err(store_error)? {
-            let values: Vec<rusqlite::types::Value> = (0..columns.len())
-                .map(|column| row.get(column))
-                .collect::<Result<_, _>>()
-                .map_err(store_error)?;
-            write
-                .execute(rusqlite::params_from_iter(values))
-                .map_err(store_error)?;
-        }
-    }
-    Ok(())
-}
-
 /// The tables of account figures, for a database that folds them apart.
 pub const ACCOUNT_TABLES: &str = "
     CREATE TABLE account_state (account TEXT PRIMARY KEY, balance INTEGER NOT NULL, held INTEGER NOT NULL,
@@ -312,7 +266,7 @@ fn read_month(
 }
 
 /// An account's figures, with those of `month`; zeros for an unknown account.
-pub fn read_account(
+pub(crate) fn read_account(
     connection: &Connection,
     account: &AccountId,
     month: BudgetMonth,
@@ -342,7 +296,7 @@ pub fn read_account(
 }
 
 /// At most `limit` accounts after `after` in byte order, with all of their months.
-pub fn read_accounts(
+pub(crate) fn read_accounts(
     connection: &Connection,
     after: Option<&AccountId>,
     limit: usize,

@@ -48,11 +48,12 @@ use crate::ids::AccountId;
 pub use backfill::{Backfill, BackfillError, Begun, Closing};
 pub use backup::{BackupError, Copied};
 pub use error::{OpenError, store_error};
-pub use figures::{ACCOUNT_TABLES, copy_account, fold_accounts, read_account, read_accounts};
+pub use figures::{ACCOUNT_TABLES, fold_accounts};
+pub(crate) use figures::{read_account, read_accounts};
 pub use import::{ImportError, LogImport};
 pub use migrate::{Migration, schema_faults};
 pub use open::schema_faults as ledger_schema_faults;
-pub use rows::{AppendSpan, read_head, read_page, read_position_before, read_span};
+pub(crate) use rows::{read_head, read_page};
 
 /// How many requests may wait for the writer.
 pub const QUEUE: usize = 8_192;

@@ -127,41 +127,8 @@ pub(super) fn read_tail(connection: &Connection) -> Result<Tail, StoreError> {
 }
 
 /// The last committed position.
-pub fn read_head(connection: &Connection) -> Result<Position, StoreError> {
+pub(crate) fn read_head(connection: &Connection) -> Result<Position, StoreError> {
     Ok(read_tail(connection)?.head)
-}
-
-/// The last event that was posted before `at`; [`Position::START`] if none was. Instants never decrease with the position, so
-/// this is a search by halves.
-pub fn read_position_before(
-    connection: &Connection,
-    at: Timestamp,
-) -> Result<Position, StoreError> {
-    let sql = "SELECT position, position + events - 1, posted_at FROM appends
-        WHERE position <= ?1 ORDER BY position DESC LIMIT 1";
-    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
-    // Everything up to `low` was posted before; everything from `high` on was not.
-    let (mut low, mut high) = (0, read_tail(connection)?.head.get().saturating_add(1));
-    while low + 1 < high {
-        let middle = low + (high - low) / 2;
-        let found = statement
-            .query_row([middle], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, i64>(1)?,
-                    row.get::<_, i64>(2)?,
-                ))
-            })
-            .optional()
-            .map_err(store_error)?;
-        match found {
-            Some((first, _, posted_at)) if posted_at >= at.as_micros() => high = first.min(middle),
-            // A hole in front of `middle` is as good as its append.
-            Some((_, last, _)) => low = last.max(middle),
-            None => low = middle,
-        }
-    }
-    Ok(Position::new(low))
 }
 
 pub(super) fn last_revision(
@@ -195,40 +162,8 @@ pub(super) fn read_stream(
     Ok(events)
 }
 
-/// Where an append stands in the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AppendSpan {
-    /// Its first event.
-    pub first: Position,
-    /// Its last event.
-    pub last: Position,
-    /// When the store recorded it.
-    pub posted_at: Timestamp,
-}
-
-/// The append that holds the event at `position`, if there is one. No body is read: it answers for an append that is broken, too.
-pub fn read_span(
-    connection: &Connection,
-    position: Position,
-) -> Result<Option<AppendSpan>, StoreError> {
-    // Where the next append begins is better evidence of an end than the count in a row that may be broken.
-    let sql = "SELECT position, coalesce(
-            (SELECT min(position) - 1 FROM appends WHERE position > ?1), position + events - 1), posted_at
-        FROM appends WHERE position <= ?1 ORDER BY position DESC LIMIT 1";
-    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
-    let found = statement.query_row([position.get()], |row| {
-        Ok(AppendSpan {
-            first: Position::new(row.get(0)?),
-            last: Position::new(row.get(1)?),
-            posted_at: Timestamp::from_micros(row.get(2)?),
-        })
-    });
-    let span = found.optional().map_err(store_error)?;
-    Ok(span.filter(|span| span.last >= position))
-}
-
 /// At most `limit` events of the log after `after`, in order.
-pub fn read_page(
+pub(crate) fn read_page(
     connection: &Connection,
     after: Position,
     limit: usize,

@@ -1,9 +1,7 @@
 //! `recoup account show`: the figures that guard charges, with the log's head of the same moment.
 
-use recoup::account::MonthState;
-use recoup::sql::Transaction;
 use recoup::store::StoreError;
-use recoup::{AccountId, AccountState, BudgetMonth, Floor, Limits, Position, values};
+use recoup::{AccountId, AccountState, BudgetMonth, Floor, Position};
 use serde_json::{Value, json};
 
 use crate::cli::answer::Answer;
@@ -17,7 +15,7 @@ pub(super) async fn run(session: &Session, account: AccountId) -> anyhow::Result
     let asked = account.clone();
     let (state, head): (AccountState, Position) = session
         .database
-        .snapshot(move |tx| Ok::<_, StoreError>((read(tx, &asked, month)?, tx.read_head()?)))
+        .snapshot(move |tx| Ok::<_, StoreError>((tx.read_account(&asked, month)?, tx.read_head()?)))
         .await?;
     let mut document = figures(&account, &state, month);
     document["scale"] = session.scale.get().into();
@@ -27,42 +25,6 @@ pub(super) async fn run(session: &Session, account: AccountId) -> anyhow::Result
         document,
         text(session, &account, &state, month),
     ))
-}
-
-/// An account's figures, with those of `month`; zeros for an unknown account.
-fn read(
-    tx: &Transaction<'_>,
-    account: &AccountId,
-    month: BudgetMonth,
-) -> Result<AccountState, StoreError> {
-    let sql = "SELECT s.balance, s.held, s.reserved, s.floor, s.monthly_cap, s.last_position, m.spent, m.held, m.reserved
-        FROM account_state s LEFT JOIN account_month m ON m.account = s.account AND m.month = ?2
-        WHERE s.account = ?1";
-    let values = values![account.as_str(), month.to_string()];
-    let state = tx.row(sql, values, |row| {
-        let floor: Option<i64> = row.get(3)?;
-        let mut state = AccountState {
-            balance: row.get(0)?,
-            held: row.get(1)?,
-            reserved: row.get(2)?,
-            limits: Limits {
-                floor: floor.map_or(Floor::None, Floor::At),
-                monthly_cap: row.get(4)?,
-            },
-            last_position: Some(Position::new(row.get(5)?)),
-            ..AccountState::default()
-        };
-        if let Some(spent) = row.get(6)? {
-            let figures = MonthState {
-                spent,
-                held: row.get(7)?,
-                reserved: row.get(8)?,
-            };
-            state.months.insert(month, figures);
-        }
-        Ok(state)
-    })?;
-    Ok(state.unwrap_or_default())
 }
 
 /// An account's figures as a document.

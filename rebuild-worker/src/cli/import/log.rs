@@ -144,9 +144,8 @@ fn answer(taken: &Result<u64, Wrong>, head: Option<i64>) -> Answer {
             (0, json!({ "line": number, "cause": cause }), Exit::Failed)
         }
         Err(Wrong::NotEmpty) => {
-            let cause =
-                "the ledger has events, or a backfill, already: a log is taken into an empty one";
-            complain(cause);
+            let cause = ImportError::NotEmpty.to_string();
+            complain(&cause);
             (
                 0,
                 json!({ "line": 1, "cause": cause, "code": "not_empty" }),
