@@ -1,0 +1,5 @@
+//! The stand-in, as the official client sees it.
+
+mod faults;
+mod protocol;
+mod world;
