@@ -6,6 +6,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
     tonic_build::configure()
         .build_client(false)
+        .disable_comments(".")
         .extern_path(".event_store.client.Empty", "()")
         .bytes([
             ".event_store.client.streams.AppendReq.ProposedMessage",

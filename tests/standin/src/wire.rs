@@ -1,10 +1,4 @@
 //! What the protocol's files say, as Rust; generated.
-#![expect(
-    missing_docs,
-    clippy::allow_attributes_without_reason,
-    clippy::allow_attributes,
-    clippy::doc_lazy_continuation,
-    reason = "generated from the protocol's files"
-)]
+#![expect(missing_docs, reason = "generated from the protocol's files")]
 
 include!(concat!(env!("OUT_DIR"), "/wire.rs"));
