@@ -6,8 +6,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
     tonic_build::configure()
         .build_client(false)
-        .disable_comments(".")
         .extern_path(".event_store.client.Empty", "()")
+        // Of batches only, which the stand-in does not take.
+        .extern_path(".google.rpc.Status", "()")
         .bytes([
             ".event_store.client.streams.AppendReq.ProposedMessage",
             ".event_store.client.streams.ReadResp.ReadEvent.RecordedEvent",

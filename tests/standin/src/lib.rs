@@ -223,18 +223,19 @@ impl Standin {
 
     /// Ends a node at once, with its connections. Its port is closed when this returns. If it led, another one does, if a majority lives.
     pub async fn kill(&self, node: usize) {
-        let mut members = locked(&self.shared.members);
-        members.all[node].is_alive = false;
-        members.elect();
-        drop(members);
+        self.set_alive(node, false);
         self.nodes[node].close().await;
     }
 
     /// Starts a node that was ended, on its old port.
     pub async fn revive(&self, node: usize) {
         self.open(node, None).await;
+        self.set_alive(node, true);
+    }
+
+    fn set_alive(&self, node: usize, is_alive: bool) {
         let mut members = locked(&self.shared.members);
-        members.all[node].is_alive = true;
+        members.all[node].is_alive = is_alive;
         members.elect();
     }
 
