@@ -14,10 +14,12 @@ async fn stored(standin: &Standin) -> usize {
     records.iter().filter(|record| record.stream == "s").count()
 }
 
+/// What is to happen, what the client says, how many events are stored.
+type Case = (AppendFate, fn(&Error) -> bool, usize);
+
 #[tokio::test]
 async fn an_append_ends_as_its_fate_says() {
-    // (fate, what the client says, how many events are stored)
-    let cases: [(AppendFate, fn(&Error) -> bool, usize); 8] = [
+    let cases: [Case; 8] = [
         (AppendFate::CommittedThenCut, is_lost, 1),
         (AppendFate::Cut, is_lost, 0),
         (AppendFate::CommittedThenAborted, is_aborted, 1),
