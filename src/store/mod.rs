@@ -11,12 +11,14 @@
 //!   admission, then writes events and figures: all or nothing. A refused append writes nothing and fails no other.
 //! - **Bounds.** Every wait ends: a store that cannot take an append in time says [`StoreError::Unavailable`].
 //!
-//! Implementations: [`memory`] for tests, [`sqlite`] embedded. `conformance` (feature `testing`) is the suite that each of them passes.
+//! Implementations: [`memory`] for tests, [`sqlite`] embedded. [`kurrentdb`] is a log without account figures. `conformance` (feature `testing`) is the suite that each of them passes.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
+#[cfg(feature = "kurrentdb")]
+pub mod kurrentdb;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

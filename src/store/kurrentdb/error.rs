@@ -1,0 +1,95 @@
+//! The client's errors into ours: once, here, by type and never by text.
+
+use kurrentdb::Error;
+
+use crate::store::StoreError;
+
+/// Why a ledger's log could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The connection string is no such thing, or asks for what cannot work.
+    #[error("the connection string {why}")]
+    Connection {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The ledger was created with another value, which never changes.
+    #[error("the ledger was created with {what} {stored}, not {asked}")]
+    Differs {
+        /// `zone`, `scale` or `prefix`.
+        what: &'static str,
+        /// What it was created with.
+        stored: String,
+        /// What was asked for.
+        asked: String,
+    },
+    /// The server did not do as it was asked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A text that streams' names cannot begin with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a stream prefix: 1 to 50 bytes of [A-Za-z0-9._:@]")]
+pub struct StreamPrefixError {
+    pub(super) text: String,
+}
+
+/// What an error says about the client that gave it, and about what was asked.
+#[derive(Debug)]
+pub(super) enum Meaning {
+    /// The connection is of no more use, or leads to a node that is not asked.
+    Lost,
+    /// The server is there, and did not do it in time.
+    Late,
+    /// The server will not: asking again changes nothing. Nothing was written.
+    Never(StoreError),
+}
+
+// Numbers of <https://grpc.io/docs/guides/status-codes/>.
+const CANCELLED: i32 = 1;
+const INVALID_ARGUMENT: i32 = 3;
+
+/// Reads an error of a call. `WrongExpectedVersion`, and a stream that is not found, are answers: who asks looks for them first.
+pub(super) fn meaning(error: &Error, is_cluster: bool) -> Meaning {
+    match error {
+        Error::AccessDenied => Meaning::Never(StoreError::ReadOnly {
+            cause: "the server denies access".to_owned(),
+        }),
+        Error::ResourceDeleted => Meaning::Never(StoreError::Damaged {
+            why: "a stream of the ledger was deleted".to_owned(),
+        }),
+        // The client follows such an answer by itself, once; behind several addresses gossip knows better.
+        Error::NotLeaderException(_) if !is_cluster => Meaning::Late,
+        Error::Grpc { code, message } => match i32::from(*code) {
+            CANCELLED => Meaning::Lost,
+            INVALID_ARGUMENT => Meaning::Never(StoreError::Unavailable {
+                cause: message.clone(),
+            }),
+            // Aborted above all: the server's own wait for a write ran out, and the write may still happen.
+            _ => Meaning::Late,
+        },
+        Error::DeadlineExceeded => Meaning::Late,
+        Error::UnsupportedFeature => Meaning::Never(StoreError::Unavailable {
+            cause: "the server does not know the request".to_owned(),
+        }),
+        // Not found, outside of the answer to a read: a node that does not lead, and that cannot say who does.
+        Error::ResourceNotFound
+        | Error::NotLeaderException(_)
+        | Error::ServerError(_)
+        | Error::ConnectionClosed
+        | Error::GrpcConnectionError(_)
+        | Error::InternalParsingError(_)
+        | Error::ResourceAlreadyExists
+        | Error::InternalClientError
+        | Error::InitializationError(_)
+        | Error::IllegalStateError(_)
+        | Error::WrongExpectedVersion { .. } => Meaning::Lost,
+    }
+}
+
+pub(super) fn unavailable(cause: impl ToString) -> StoreError {
+    StoreError::Unavailable {
+        cause: cause.to_string(),
+    }
+}

@@ -1,0 +1,233 @@
+//! The log in KurrentDB (once EventStoreDB), through its official client.
+//!
+//! [`Log`] is a log and no more: the account figures that guard an append cannot share its transaction, so it has the methods of
+//! [`EventStore`](super::EventStore) that concern events, and no admission.
+//!
+//! **What is stored.** A stream is the ledger's [`StreamPrefix`] and the name of ours. An event's bytes are ours, as `application/octet-stream`, under
+//! its type's name. Its metadata is ours too, JSON with `$correlationId` and `$causationId`, and in front of them one key more,
+//! `recoup`: the version of the type's struct, and a random number of the sending (`stored`). The identity of the ledger is the one event of the
+//! stream `<prefix>ledger`, which no reader of the log is given (`identity`).
+//!
+//! **The guard** is the server's expected revision. Where a stream is further on, the server looks at ids alone and calls an append with the ids that it
+//! has a success. Whether it is *this* append that was stored is therefore read back after every success: the number of the sending decides, and what
+//! was there before is [`Appended::Conflict`](super::Appended::Conflict), as in every store. The same read gives position and instant, which the answer lacks
+//! or may lack (`append`).
+//!
+//! **Three-valued.** The client's errors do not say whether a request went out. The events themselves do: they are handed over by an iterator
+//! that remembers whether it was asked, and that can be withdrawn as long as it was not. Never asked: surely nothing written, tried again or
+//! [`StoreError::Unavailable`](super::StoreError::Unavailable). Asked, and no clear answer: [`Appended::Unknown`](super::Appended::Unknown) (`gate`).
+//!
+//! **Order.** A position is the server's commit position; they increase and have holes. Within the ledger's prefix no reader passes one that is not
+//! committed: the server has one writer, and every read asks the leader. `posted_at` is the server's clock: unlike on other stores it may go back
+//! by the difference of two machines' clocks when another node takes the lead.
+//!
+//! **Bounds.** A call waits [`Options::connect_within`] for a client and [`Options::answer_within`] for each answer. The client, whose connection may end for
+//! good, is built anew behind the callers' backs (`link`). No call is made through a subscription: its clean end would cost a core.
+//!
+//! Server: 22.6 or newer, which tells positions in reads of a stream. One [`Log`] per process and ledger is enough; clones share it.
+
+mod append;
+mod error;
+mod gate;
+mod identity;
+mod link;
+mod read;
+mod stored;
+mod wake;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+
+use self::link::Link;
+use super::{Identity, Position, RecordedEvent};
+use crate::clock::{Clock, SystemClock, Timestamp, Zone};
+use crate::credits::Scale;
+
+pub use error::{OpenError, StreamPrefixError};
+
+/// How many appends a process has under way at once. The server's single writer takes them one by one.
+const CONCURRENCY: usize = 64;
+
+/// What the names of a ledger's streams begin with: 1 to 50 bytes of `[A-Za-z0-9._:@]`.
+///
+/// Without a `-`, which begins the rest of every name, so no ledger's streams are another's, whatever the two prefixes are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StreamPrefix(Arc<str>);
+
+impl StreamPrefix {
+    /// Parses a prefix.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, StreamPrefixError> {
+        let text = text.as_ref();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@".contains(&byte);
+        if (1..=50).contains(&text.len()) && text.bytes().all(is_plain) {
+            Ok(Self(Arc::from(text)))
+        } else {
+            Err(StreamPrefixError {
+                text: text.to_owned(),
+            })
+        }
+    }
+
+    /// The prefix as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for StreamPrefix {
+    fn default() -> Self {
+        Self(Arc::from("recoup."))
+    }
+}
+
+impl fmt::Display for StreamPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How to open a ledger's log.
+#[derive(Clone)]
+pub struct Options {
+    /// A connection string of KurrentDB's, such as `kurrentdb://localhost:2113?tls=false` or `esdb+discover://cluster.example:2113`.
+    pub connection: String,
+    /// What the ledger's streams begin with.
+    pub prefix: StreamPrefix,
+    /// The zone to create the ledger with; if it exists, the zone it must have.
+    pub zone: Option<Zone>,
+    /// The scale to create the ledger with; if it exists, the scale it must have.
+    pub scale: Option<Scale>,
+    /// This machine's clock. Events are stamped by the server's.
+    pub clock: Arc<dyn Clock>,
+    /// How long a call waits for a server that can be asked.
+    pub connect_within: Duration,
+    /// How long a call waits for an answer, or for the next event of one.
+    pub answer_within: Duration,
+    /// How often the end of the log is looked at while somebody waits for a signal.
+    pub poll_every: Duration,
+}
+
+impl Options {
+    /// The server at `connection`, the prefix `recoup.`, the machine's clock, 5 s of patience with each step, five looks a second.
+    #[must_use]
+    pub fn at(connection: impl Into<String>) -> Self {
+        Self {
+            connection: connection.into(),
+            prefix: StreamPrefix::default(),
+            zone: None,
+            scale: None,
+            clock: Arc::new(SystemClock),
+            connect_within: Duration::from_secs(5),
+            answer_within: Duration::from_secs(5),
+            poll_every: Duration::from_millis(200),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the connection string, which may hold a password.
+        f.debug_struct("Options")
+            .field("prefix", &self.prefix)
+            .field("connect_within", &self.connect_within)
+            .field("answer_within", &self.answer_within)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A ledger's log in KurrentDB. Clones share its connection.
+#[derive(Debug, Clone)]
+pub struct Log {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: Options,
+    identity: Identity,
+    link: Link,
+    /// The latest `posted_at` that was seen, in microseconds.
+    seen: AtomicI64,
+    head: watch::Sender<Position>,
+    under_way: Semaphore,
+}
+
+impl Log {
+    /// Opens the ledger's log; creates it if there is none.
+    ///
+    /// Of several processes that create one ledger at once, one does, and the others open what it made. Needs a tokio runtime, which the connection lives on.
+    pub async fn open(options: Options) -> Result<Self, OpenError> {
+        let link = Link::new(&options)?;
+        let identity = identity::open(&link, &options).await?;
+        let shared = Arc::new(Shared {
+            identity,
+            link,
+            seen: AtomicI64::new(i64::MIN),
+            head: watch::Sender::new(Position::START),
+            under_way: Semaphore::new(CONCURRENCY),
+            options,
+        });
+        wake::start(&shared);
+        Ok(Self { shared })
+    }
+
+    /// What the ledger was created with.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.shared.identity
+    }
+
+    /// This machine's clock, but not earlier than any `posted_at` that this process has seen.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        let seen = Timestamp::from_micros(self.shared.seen.load(Ordering::Acquire));
+        seen.max(self.shared.options.clock.now())
+    }
+
+    /// Changes when this process has appended, and, while somebody holds a receiver, soon after others have.
+    #[must_use]
+    pub fn appended(&self) -> watch::Receiver<Position> {
+        self.shared.head.subscribe()
+    }
+}
+
+impl Shared {
+    /// Takes note of an event that is stored.
+    fn saw(&self, event: &RecordedEvent) {
+        self.seen
+            .fetch_max(event.posted_at.as_micros(), Ordering::AcqRel);
+        self.reached(event.position);
+    }
+
+    /// Moves the signal on, never back.
+    fn reached(&self, position: Position) {
+        self.head.send_if_modified(|head| {
+            let is_later = position > *head;
+            if is_later {
+                *head = position;
+            }
+            is_later
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_checked_where_it_enters() {
+        for good in ["recoup.", "a", "A.b_c:d@9", &"x".repeat(50)] {
+            assert!(StreamPrefix::new(good).is_ok(), "{good}");
+        }
+        // A `-` inside would let one ledger's streams begin like another's; a `$` is the server's own.
+        for bad in ["", "recoup-", "$x", "a b", "é", &"x".repeat(51)] {
+            assert!(StreamPrefix::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Reads: a stream, pages of the log, its end. All of them ask the leader.
+//!
+//! **A page of the log** begins with the event at the position it is to follow, which is taken off. It is complete when it is full, or when it has come to the
+//! last event of the ledger that there is, looked up from the end. A page that ends before that is not the end of the log: the reader goes on behind
+//! it, and where the server's filter has found nothing, without the filter, so that every step gets on.
+//!
+//! **Bounds.** [`Options::answer_within`](super::Options::answer_within) for each event, [`WHOLE`] times that for a read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kurrentdb::{
+    Client, Error, ReadAllOptions, ReadStream, ReadStreamOptions, StreamPosition,
+    SubscriptionFilter,
+};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::error::unavailable;
+use super::link::{Lent, Link, NoAnswer};
+use super::stored::{self, Stored};
+use super::{Log, Shared};
+use crate::codec::StreamName;
+use crate::store::{Position, RecordedEvent, Revision, StoreError};
+
+/// Between two tries; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+
+/// How many times the patience with one event a read may last.
+const WHOLE: u32 = 12;
+
+/// How many events of others are passed over in one step where the filter has found nothing.
+const STEP: usize = 1_000;
+
+/// How many events the server looks at before it says where it is.
+const WINDOW: u32 = 1_000;
+
+/// How many streams are read at once.
+const AT_ONCE: usize = 16;
+
+/// What the names of a ledger's streams begin with, behind its prefix.
+const CATEGORIES: [&str; 4] = ["job-", "grant-", "adjustment-", "limits-"];
+
+enum Next {
+    Event(Box<kurrentdb::RecordedEvent>),
+    End,
+    NoStream,
+}
+
+async fn next(read: &mut ReadStream) -> Result<Next, Error> {
+    match read.next().await {
+        // A link whose event is gone has none; the ledger writes no links.
+        Ok(Some(resolved)) => Ok(resolved
+            .link
+            .or(resolved.event)
+            .map_or(Next::End, |event| Next::Event(Box::new(event)))),
+        Ok(None) => Ok(Next::End),
+        // Inside an answer this is an answer; as the answer itself it is a node that does not lead.
+        Err(Error::ResourceNotFound) => Ok(Next::NoStream),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a server is asked for.
+enum Question<'a> {
+    Stream(&'a str, ReadStreamOptions),
+    Log(ReadAllOptions),
+}
+
+impl Question<'_> {
+    async fn open(&self, client: &Client) -> Result<ReadStream, Error> {
+        match self {
+            Self::Stream(stream, options) => client.read_stream(*stream, options).await,
+            Self::Log(options) => client.read_all(options).await,
+        }
+    }
+}
+
+/// All events of one read; none if there is no such stream.
+async fn drain(
+    link: &Link,
+    lent: &Lent,
+    question: &Question<'_>,
+) -> Result<Vec<kurrentdb::RecordedEvent>, NoAnswer> {
+    let until = Instant::now() + link.answer_within() * WHOLE;
+    let mut read = link.ask(lent, question.open(&lent.client)).await?;
+    let mut events = Vec::new();
+    while let Next::Event(event) = link.ask(lent, next(&mut read)).await? {
+        events.push(*event);
+        if Instant::now() >= until {
+            return Err(NoAnswer::Silence);
+        }
+    }
+    Ok(events)
+}
+
+/// Reads, again and again as long as there is patience and a reason for it.
+async fn fetch(
+    link: &Link,
+    question: Question<'_>,
+) -> Result<Vec<kurrentdb::RecordedEvent>, StoreError> {
+    let until = link.patience();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let lent = link.client(until).await?;
+        let no_answer = match drain(link, &lent, &question).await {
+            Ok(events) => return Ok(events),
+            Err(no_answer) => no_answer,
+        };
+        if let Some(refusal) = link.never(&no_answer) {
+            return Err(refusal);
+        }
+        let next = Instant::now() + pause;
+        if next >= until {
+            return Err(unavailable(no_answer));
+        }
+        sleep_until(next).await;
+        pause *= 2;
+    }
+}
+
+/// The events of a stream of the server.
+pub(super) async fn stream_on_server(
+    link: &Link,
+    stream: &str,
+    from: Revision,
+) -> Result<Vec<kurrentdb::RecordedEvent>, StoreError> {
+    let options = ReadStreamOptions::default()
+        .position(StreamPosition::Position(from.get()))
+        .requires_leader(true);
+    fetch(link, Question::Stream(stream, options)).await
+}
+
+fn ours(prefix: &super::StreamPrefix) -> SubscriptionFilter {
+    let filter = SubscriptionFilter::on_stream_name().max(WINDOW);
+    CATEGORIES.iter().fold(filter, |filter, category| {
+        filter.add_prefix(format!("{prefix}{category}"))
+    })
+}
+
+/// The position of the last event that a ledger has; [`Position::START`] if it has none.
+pub(super) async fn head_on_server(
+    link: &Link,
+    prefix: &super::StreamPrefix,
+) -> Result<Position, StoreError> {
+    let options = ReadAllOptions::default()
+        .position(StreamPosition::End)
+        .filter(ours(prefix))
+        .max_count(1)
+        .requires_leader(true);
+    let events = fetch(link, Question::Log(options)).await?;
+    events.first().map_or(Ok(Position::START), stored::position)
+}
+
+impl Log {
+    /// The events of one stream from `from` on, in order, freshly read.
+    pub async fn read_stream(
+        &self,
+        stream: &StreamName,
+        from: Revision,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
+        let stored = self.shared.stream(stream, from).await?;
+        Ok(stored.into_iter().map(|stored| stored.event).collect())
+    }
+
+    /// The events of many streams, each whole and freshly read, in the order of `streams`.
+    pub async fn read_streams(
+        &self,
+        streams: Vec<StreamName>,
+    ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
+        let mut read: Vec<_> = streams.iter().map(|_| Vec::new()).collect();
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let mut running = JoinSet::new();
+        for (index, stream) in streams.into_iter().enumerate() {
+            let (log, turns) = (self.clone(), Arc::clone(&turns));
+            running.spawn(async move {
+                let _turn = turns.acquire().await;
+                (index, log.read_stream(&stream, Revision::FIRST).await)
+            });
+        }
+        for (index, events) in running.join_all().await {
+            read[index] = events?;
+        }
+        Ok(read)
+    }
+
+    /// At most `limit` events of the ledger after `after`, in order. A page may end between two events of one append.
+    ///
+    /// `after` is a position that the log has given, or [`Position::START`]: the server knows no others.
+    pub async fn read_all(
+        &self,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
+        let shared = &self.shared;
+        let (mut found, mut cursor) = (Vec::new(), after);
+        let mut end = *shared.head.borrow();
+        while found.len() < limit {
+            if end <= cursor {
+                end = shared.head_position().await?;
+                if end <= cursor {
+                    break;
+                }
+            }
+            let missing = limit - found.len();
+            let page = shared.page(cursor, missing).await?;
+            if let Some(last) = page.last() {
+                cursor = last.position;
+                found.extend(page);
+            } else {
+                cursor = shared.step(cursor, missing, &mut found).await?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The last committed position of the ledger; [`Position::START`] for an empty log.
+    pub async fn head(&self) -> Result<Position, StoreError> {
+        self.shared.head_position().await
+    }
+}
+
+impl Shared {
+    pub(super) async fn head_position(&self) -> Result<Position, StoreError> {
+        let head = head_on_server(&self.link, &self.options.prefix).await?;
+        self.reached(head);
+        Ok(head)
+    }
+
+    pub(super) async fn stream(
+        &self,
+        stream: &StreamName,
+        from: Revision,
+    ) -> Result<Vec<Stored>, StoreError> {
+        let name = stored::stream_on_server(&self.options.prefix, stream);
+        let events = stream_on_server(&self.link, &name, from).await?;
+        events.into_iter().map(|event| self.take(event)).collect()
+    }
+
+    fn take(&self, event: kurrentdb::RecordedEvent) -> Result<Stored, StoreError> {
+        let stored = stored::recorded(&self.options.prefix, event)?;
+        self.saw(&stored.event);
+        Ok(stored)
+    }
+
+    /// Events after `after`, as far as the server's filter finds them.
+    async fn page(&self, after: Position, limit: usize) -> Result<Vec<RecordedEvent>, StoreError> {
+        let options = from(after)
+            .filter(ours(&self.options.prefix))
+            // One more, for the one that it begins with.
+            .max_count(limit.saturating_add(1));
+        let events = fetch(&self.link, Question::Log(options)).await?;
+        let mut page = Vec::with_capacity(events.len());
+        for event in events {
+            let Stored { event, .. } = self.take(event)?;
+            if event.position > after && page.len() < limit {
+                page.push(event);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Passes over events of others, and takes what is ours among them; says how far it came.
+    async fn step(
+        &self,
+        after: Position,
+        limit: usize,
+        found: &mut Vec<RecordedEvent>,
+    ) -> Result<Position, StoreError> {
+        let options = from(after).max_count(STEP);
+        let (mut reached, mut taken) = (after, 0);
+        for event in fetch(&self.link, Question::Log(options)).await? {
+            let position = i64::try_from(event.position.commit).unwrap_or(i64::MAX);
+            if position <= after.get() {
+                continue;
+            }
+            if taken == limit {
+                break;
+            }
+            let prefix = self.options.prefix.as_str();
+            let name = event.stream_id().strip_prefix(prefix);
+            if name.is_some_and(|name| CATEGORIES.iter().any(|it| name.starts_with(it))) {
+                found.push(self.take(event)?.event);
+                taken += 1;
+            }
+            reached = Position::new(position);
+        }
+        if reached == after {
+            return Err(unavailable("the log ends before its last event"));
+        }
+        Ok(reached)
+    }
+}
+
+fn from(after: Position) -> ReadAllOptions {
+    let options = ReadAllOptions::default().forwards().requires_leader(true);
+    match u64::try_from(after.get()) {
+        Ok(number) if number > 0 => {
+            let position = kurrentdb::Position {
+                commit: number,
+                prepare: number,
+            };
+            options.position(StreamPosition::Position(position))
+        }
+        _ => options.position(StreamPosition::Start),
+    }
+}
