@@ -27,7 +27,7 @@ use crate::clock::Timestamp;
 use crate::codec::{Event, Stream, StreamName};
 use crate::credits::Cost;
 use crate::ids::{AccountId, CommandId, JobId, Kind};
-use crate::job::{Charge, Decision, Job, JobCommand, JobEvent, Now, PolicyChoice, Timer, decide};
+use crate::job::{Charge, Decision, Job, JobCommand, JobEvent, Now, PolicyChoice, decide};
 use crate::price::{PriceError, PriceSnapshot};
 use crate::retry::PolicyError;
 #[cfg(feature = "sqlite")]
@@ -187,7 +187,7 @@ impl Ledger {
         _closing: &crate::store::sqlite::Closing,
         id: CommandId,
         job: JobId,
-        (timer, armed_at, deadline): (Timer, Revision, Timestamp),
+        (timer, armed_at, deadline): (crate::job::Timer, Revision, Timestamp),
     ) -> Result<Outcome, LedgerError> {
         let command = JobCommand::Expire { timer, armed_at };
         self.job_as_of(id, job, command, Some(deadline)).await
