@@ -6,4 +6,7 @@
 //! No test sleeps to let something happen: waits are bounded, and end when what they wait for is there.
 
 mod conformance;
+mod events;
+mod faults;
+mod stored;
 mod world;

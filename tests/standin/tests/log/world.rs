@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use recoup::account::{AccountEvent, AccountState};
-use recoup::clock::{BudgetMonth, Clock, Timestamp};
+use recoup::clock::{BudgetMonth, Clock, ManualClock, Timestamp};
 use recoup::codec::{Decoded, Event, StreamName, decode};
 use recoup::ids::AccountId;
 use recoup::store::kurrentdb::{Log, Options};
@@ -25,12 +25,33 @@ pub(crate) fn ticks(clock: Arc<dyn Clock>) -> Ticks {
     Arc::new(move || clock.now().as_micros().unsigned_abs() * 10)
 }
 
+/// A stand-in at noon: the month that jobs are charged in is not over.
+pub(crate) async fn standin(nodes: usize) -> Standin {
+    let clock = ManualClock::starting_at(noon());
+    Standin::with(nodes, ticks(Arc::new(clock))).await
+}
+
 /// Patience that is long for a server that answers, and short for a test.
 pub(crate) fn options(standin: &Standin) -> Options {
     Options {
         connect_within: Duration::from_secs(10),
         answer_within: Duration::from_secs(10),
         ..Options::at(standin.connection_string())
+    }
+}
+
+/// Opens a log that nothing speaks against.
+pub(crate) async fn open(options: Options) -> Log {
+    let opened = bounded("an opening", Log::open(options)).await;
+    opened.expect("nothing speaks against it")
+}
+
+/// Waits for `future`, but not for ever.
+pub(crate) async fn bounded<T>(what: &str, future: impl Future<Output = T>) -> T {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what}: no answer within {PATIENCE:?}"),
     }
 }
 

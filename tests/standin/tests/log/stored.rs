@@ -1,0 +1,257 @@
+//! What the server is given, what is refused of what it gives, and which ledger it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use recoup::clock::{Clock, ManualClock, Timestamp, Zone};
+use recoup::credits::Scale;
+use recoup::store::kurrentdb::{Log, OpenError, Options, StreamPrefix};
+use recoup::store::{Appended, Expected, Position, Revision, StoreError};
+use recoup_kurrentdb_standin::Standin;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::events::{append, charge, charged, is_committed, name, settle, start, started};
+use crate::world::{noon, open, options, standin, ticks};
+
+#[tokio::test]
+async fn the_server_is_given_what_its_tools_understand() {
+    let standin = standin(1).await;
+    let log = open(options(&standin)).await;
+    let append = charge("j/1");
+    settle(&log, append.clone()).await;
+    let records = standin.records();
+    let record = records.last().expect("not empty");
+    assert_eq!(record.stream, "recoup.job-j%2F1");
+    assert_eq!(record.event_type, "recoup.job.charged");
+    assert_eq!(record.content_type, "application/octet-stream");
+    assert_eq!(record.data, append.events[0].data);
+    assert_eq!(record.id, append.events[0].id.get());
+    let metadata: Value = serde_json::from_slice(&record.metadata).expect("JSON");
+    assert_eq!(metadata["$correlationId"], json!("j/1"));
+    assert_eq!(metadata["$causationId"], json!("j/1 at 0"));
+    assert_eq!(metadata["recoup"]["version"], json!(1));
+}
+
+/// The crate's own field has whole seconds.
+#[tokio::test]
+async fn the_instant_is_the_servers_to_the_microsecond() {
+    let servers = ManualClock::starting_at(Timestamp::from_micros(1_795_953_600_123_456));
+    let standin = Standin::with(1, ticks(Arc::new(servers.clone()))).await;
+    let ours = ManualClock::starting_at(noon());
+    let log = open(Options {
+        clock: Arc::new(ours),
+        ..options(&standin)
+    })
+    .await;
+    let Ok(Appended::Committed { posted_at, .. }) = log.append(charge("j")).await else {
+        panic!("nothing speaks against it");
+    };
+    assert_eq!(posted_at, servers.now());
+    let stored = log
+        .read_stream(&name("j"), Revision::FIRST)
+        .await
+        .expect("readable");
+    assert_eq!(stored[0].posted_at, servers.now());
+    // This machine's clock is behind; the log's is not behind what it has seen.
+    assert_eq!(log.now(), servers.now().max(noon()));
+}
+
+/// A charge that was decided in a month that the log has left is decided again.
+#[tokio::test]
+async fn nothing_is_charged_in_a_month_that_is_over() {
+    let servers = ManualClock::starting_at(noon());
+    let standin = Standin::with(1, ticks(Arc::new(servers.clone()))).await;
+    let log = open(options(&standin)).await;
+    assert!(is_committed(&log.append(charge("november")).await));
+    servers.advance(Duration::from_secs(2 * 86_400));
+    let december = append("j", Expected::NoStream, vec![charged(40, "2026-12")]);
+    assert!(is_committed(&log.append(december).await));
+    let late = log.append(charge("k")).await;
+    assert_eq!(late, Ok(Appended::Conflict { current: None }));
+    // Nothing but a charge has a month to be late for.
+    let after = Expected::Exact(Revision::FIRST);
+    assert!(is_committed(
+        &log.append(append("j", after, vec![started(1)])).await
+    ));
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_placed_is_refused() {
+    let standin = standin(1).await;
+    let log = open(options(&standin)).await;
+    settle(&log, charge("good")).await;
+    settle(&log, charge("bad")).await;
+    settle(&log, start("bad")).await;
+    let all = log.read_all(Position::START, 10).await.expect("readable");
+    let position = all[2].position;
+    type Damage = fn(&mut recoup_kurrentdb_standin::Record);
+    let damages: [(&str, Damage); 5] = [
+        ("prepared elsewhere", |it| it.prepare_position -= 1),
+        ("no instant", |it| it.created = None),
+        ("no metadata", |it| it.metadata = "".into()),
+        ("metadata of somebody else's", |it| {
+            it.metadata = "{}".into()
+        }),
+        ("metadata that was changed", |it| {
+            let text = String::from_utf8(it.metadata.to_vec()).expect("JSON");
+            it.metadata = text.replacen('{', "{ ", 1).into();
+        }),
+    ];
+    for (what, damage) in damages {
+        let mut whole = None;
+        standin.edit("recoup.job-bad", 1, |it| {
+            whole = Some(it.clone());
+            damage(it);
+        });
+        let is_refused = |answer: &Result<Vec<_>, StoreError>| matches!(answer, Err(StoreError::Corrupt { position: at, .. }) if *at == position);
+        let read = log.read_stream(&name("bad"), Revision::FIRST).await;
+        assert!(is_refused(&read), "{what}: {read:?}");
+        let read = log.read_all(Position::START, 10).await;
+        assert!(is_refused(&read), "{what}: {read:?}");
+        // It fails itself, and nothing before it.
+        let read = log.read_stream(&name("good"), Revision::FIRST).await;
+        assert_eq!(read.expect("readable").len(), 1);
+        let read = log.read_all(Position::START, 1).await;
+        assert_eq!(read.expect("readable").len(), 1);
+        standin.edit("recoup.job-bad", 1, |it| *it = whole.expect("it was kept"));
+    }
+    assert_eq!(log.read_all(Position::START, 10).await, Ok(all));
+}
+
+/// Servers before 22.6 tell no positions in a read of a stream.
+#[tokio::test]
+async fn a_server_that_tells_no_positions_is_refused() {
+    let standin = standin(1).await;
+    let log = open(options(&standin)).await;
+    settle(&log, charge("j")).await;
+    standin.edit("recoup.job-j", 0, |it| {
+        it.commit_position = u64::MAX;
+        it.prepare_position = u64::MAX;
+    });
+    let read = log.read_stream(&name("j"), Revision::FIRST).await;
+    assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
+}
+
+/// Only the ledger's streams are read: not the server's, not another program's, not another ledger's.
+#[tokio::test]
+async fn ledgers_share_a_server_and_see_themselves() {
+    let standin = standin(1).await;
+    let prefixed = |prefix| Options {
+        prefix: StreamPrefix::new(prefix).expect("a literal is a prefix"),
+        ..options(&standin)
+    };
+    let one = open(prefixed("a.")).await;
+    let other = open(prefixed("a.b.")).await;
+    assert_ne!(one.identity().ledger, other.identity().ledger);
+    settle(&one, charge("j")).await;
+    standin.put("a.jobs", "t", b"x");
+    standin.put("job-j", "t", b"x");
+    settle(&other, charge("j")).await;
+    settle(&other, start("j")).await;
+    assert_eq!(
+        one.read_all(Position::START, 10)
+            .await
+            .expect("readable")
+            .len(),
+        1
+    );
+    assert_eq!(
+        other
+            .read_all(Position::START, 10)
+            .await
+            .expect("readable")
+            .len(),
+        3
+    );
+    assert!(one.head().await.expect("readable") < other.head().await.expect("readable"));
+}
+
+#[tokio::test]
+async fn a_ledger_keeps_what_it_was_created_with() {
+    let standin = standin(1).await;
+    let seoul = Zone::parse("Asia/Seoul").expect("a zone");
+    let two = Scale::new(2).expect("a scale");
+    let with = |zone, scale| Options {
+        zone,
+        scale,
+        ..options(&standin)
+    };
+    let log = open(with(Some(seoul), Some(two))).await;
+    assert_eq!((log.identity().zone, log.identity().scale), (seoul, two));
+    for (zone, scale) in [(None, None), (Some(seoul), None), (Some(seoul), Some(two))] {
+        let again = open(with(zone, scale)).await;
+        assert_eq!(again.identity(), log.identity());
+    }
+    let three = Scale::new(3).expect("a scale");
+    for (options, what) in [
+        (with(Some(Zone::UTC), None), "zone"),
+        (with(None, Some(three)), "scale"),
+    ] {
+        let refused = Log::open(options).await.expect_err("it never changes");
+        assert!(
+            matches!(refused, OpenError::Differs { what: it, .. } if it == what),
+            "{refused}"
+        );
+    }
+    // The identity is no event of the log.
+    assert_eq!(log.head().await, Ok(Position::START));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_who_create_a_ledger_one_does() {
+    let standin = standin(1).await;
+    standin.fail_appends([
+        recoup_kurrentdb_standin::AppendFate::CommittedThenAborted,
+        recoup_kurrentdb_standin::AppendFate::Aborted,
+    ]);
+    let mut opening = JoinSet::new();
+    for _ in 0..8 {
+        let options = options(&standin);
+        opening.spawn(async move { open(options).await.identity().ledger });
+    }
+    let mut ledgers = opening.join_all().await;
+    ledgers.dedup();
+    assert_eq!(ledgers.len(), 1, "{ledgers:?}");
+}
+
+#[tokio::test]
+async fn events_without_a_ledger_are_not_taken_over() {
+    let standin = standin(1).await;
+    standin.put("recoup.job-j", "recoup.job.charged", b"x");
+    let refused = Log::open(options(&standin))
+        .await
+        .expect_err("whose are they?");
+    assert!(
+        matches!(refused, OpenError::Store(StoreError::Damaged { .. })),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_cannot_work_is_refused() {
+    let standin = standin(1).await;
+    let with = |more: &str| Options {
+        connection: format!("{}{more}", standin.connection_string()),
+        ..options(&standin)
+    };
+    for more in [
+        "&nodePreference=follower",
+        "&maxDiscoverAttempts=1",
+        "&tls=maybe",
+    ] {
+        let refused = Log::open(with(more)).await.expect_err(more);
+        assert!(
+            matches!(refused, OpenError::Connection { .. }),
+            "{more}: {refused}"
+        );
+    }
+    let esdb = standin
+        .connection_string()
+        .replace("kurrentdb://", "esdb://");
+    open(Options {
+        connection: esdb,
+        ..options(&standin)
+    })
+    .await;
+}
