@@ -73,26 +73,28 @@ impl State {
         // Half of it is fixed: processes that lost one server do not come back in step.
         let random = (Uuid::new_v4().as_u128() & 0xff) as u32;
         self.not_before = Instant::now() + pause / 2 + pause / 2 * random / 255;
+        if self.failures == 0 {
+            tracing::warn!(cause, "no connection to KurrentDB");
+        } else {
+            tracing::debug!(self.failures, cause, "still no connection to KurrentDB");
+        }
         self.failures = self.failures.saturating_add(1);
         cause.clone_into(&mut self.cause);
-        tracing::warn!(
-            failures = self.failures,
-            cause,
-            "no connection to KurrentDB"
-        );
     }
 }
 
 impl Link {
     pub(super) fn new(options: &Options) -> Result<Self, OpenError> {
         let connection = |why: String| OpenError::Connection { why };
+        let parsed = options.connection.parse();
         let settings: ClientSettings =
-            options
-                .connection
-                .parse()
-                .map_err(|error: kurrentdb::ClientSettingsParseError| {
-                    connection(format!("is not one: {}", error.message()))
-                })?;
+            parsed.map_err(|error: kurrentdb::ClientSettingsParseError| {
+                // Some of its messages are the string itself, with the password.
+                let message = error.message();
+                let is_told = !message.contains("://");
+                let message = if is_told { message } else { "no such address" };
+                connection(format!("cannot be read: {message}"))
+            })?;
         if settings.node_preference() != NodePreference::Leader {
             let why = "asks for another node than the leader: what decides is read there";
             return Err(connection(why.to_owned()));

@@ -18,7 +18,7 @@
 //! [`StoreError::Unavailable`](super::StoreError::Unavailable). Asked, and no clear answer: [`Appended::Unknown`](super::Appended::Unknown) (`gate`).
 //!
 //! **Order.** A position is the server's commit position; they increase and have holes. Within the ledger's prefix no reader passes one that is not
-//! committed: the server has one writer, and every read asks the leader. `posted_at` is the server's clock: unlike on other stores it may go back
+//! committed: the server has one writer, and every read asks the leader. (A leader that is cut off from the others answers reads until it notices; it commits nothing meanwhile.) `posted_at` is the server's clock: unlike on other stores it may go back
 //! by the difference of two machines' clocks when another node takes the lead.
 //!
 //! **Bounds.** A call waits [`Options::connect_within`] for a client and [`Options::answer_within`] for each answer. The client, whose connection may end for
@@ -151,7 +151,7 @@ struct Shared {
     options: Options,
     identity: Identity,
     link: Link,
-    /// The latest `posted_at` that was seen, in microseconds.
+    /// The latest `posted_at` that was seen, in microseconds; 1970 before the first.
     seen: AtomicI64,
     head: watch::Sender<Position>,
     under_way: Semaphore,
@@ -167,7 +167,7 @@ impl Log {
         let shared = Arc::new(Shared {
             identity,
             link,
-            seen: AtomicI64::new(i64::MIN),
+            seen: AtomicI64::new(0),
             head: watch::Sender::new(Position::START),
             under_way: Semaphore::new(CONCURRENCY),
             options,

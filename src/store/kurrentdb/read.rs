@@ -203,13 +203,11 @@ impl Log {
                     break;
                 }
             }
-            let missing = limit - found.len();
-            let page = shared.page(cursor, missing).await?;
-            if let Some(last) = page.last() {
-                cursor = last.position;
-                found.extend(page);
-            } else {
-                cursor = shared.step(cursor, missing, &mut found).await?;
+            match shared.page(cursor, limit, &mut found).await {
+                Ok(reached) => cursor = reached,
+                // What stands before an event that cannot be read is not withheld: the next page begins with that.
+                Err(StoreError::Corrupt { .. }) if !found.is_empty() => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(found)
@@ -244,50 +242,53 @@ impl Shared {
         Ok(stored)
     }
 
-    /// Events after `after`, as far as the server's filter finds them.
-    async fn page(&self, after: Position, limit: usize) -> Result<Vec<RecordedEvent>, StoreError> {
-        let options = from(after)
-            .filter(ours(&self.options.prefix))
-            // One more, for the one that it begins with.
-            .max_count(limit.saturating_add(1));
-        let events = fetch(&self.link, Question::Log(options)).await?;
-        let mut page = Vec::with_capacity(events.len());
-        for event in events {
-            let Stored { event, .. } = self.take(event)?;
-            if event.position > after && page.len() < limit {
-                page.push(event);
-            }
-        }
-        Ok(page)
-    }
-
-    /// Passes over events of others, and takes what is ours among them; says how far it came.
-    async fn step(
+    /// Adds events after `after` until there are `limit`, as far as one look goes; says how far that is.
+    async fn page(
         &self,
         after: Position,
         limit: usize,
         found: &mut Vec<RecordedEvent>,
     ) -> Result<Position, StoreError> {
-        let options = from(after).max_count(STEP);
-        let (mut reached, mut taken) = (after, 0);
-        for event in fetch(&self.link, Question::Log(options)).await? {
-            let position = i64::try_from(event.position.commit).unwrap_or(i64::MAX);
-            if position <= after.get() {
+        // One more, for the event that it begins with.
+        let count = (limit - found.len()).saturating_add(1);
+        let filtered = from(after).filter(ours(&self.options.prefix));
+        let events = fetch(&self.link, Question::Log(filtered.max_count(count))).await?;
+        let reached = self.add(events, after, limit, found)?;
+        if reached > after {
+            return Ok(reached);
+        }
+        let events = fetch(&self.link, Question::Log(from(after).max_count(STEP))).await?;
+        let reached = self.add(events, after, limit, found)?;
+        if reached > after {
+            Ok(reached)
+        } else {
+            Err(unavailable("the log ends before its last event"))
+        }
+    }
+
+    /// Adds what is the ledger's among `events`. What was read before is not looked at again: it may be what could not be read.
+    fn add(
+        &self,
+        events: Vec<kurrentdb::RecordedEvent>,
+        after: Position,
+        limit: usize,
+        found: &mut Vec<RecordedEvent>,
+    ) -> Result<Position, StoreError> {
+        let mut reached = after;
+        for event in events {
+            let position = i64::try_from(event.position.commit);
+            let position = position.map_or(reached, Position::new);
+            if position <= after {
                 continue;
             }
-            if taken == limit {
+            if found.len() == limit {
                 break;
             }
-            let prefix = self.options.prefix.as_str();
-            let name = event.stream_id().strip_prefix(prefix);
+            let name = event.stream_id().strip_prefix(self.options.prefix.as_str());
             if name.is_some_and(|name| CATEGORIES.iter().any(|it| name.starts_with(it))) {
                 found.push(self.take(event)?.event);
-                taken += 1;
             }
-            reached = Position::new(position);
-        }
-        if reached == after {
-            return Err(unavailable("the log ends before its last event"));
+            reached = position;
         }
         Ok(reached)
     }

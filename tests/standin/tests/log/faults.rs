@@ -210,6 +210,26 @@ async fn a_dead_leader_is_forgotten_and_gossip_names_the_new_one() {
     assert_once(&standin, 3, 1);
 }
 
+/// What did not go out is nobody's riddle: it is sent to the next leader within the same call. (In a round in which the client has not noticed yet that its
+/// connection is dead, it does go out, into nothing.)
+#[tokio::test]
+async fn an_append_that_did_not_go_out_is_sent_again() {
+    let standin = standin(3).await;
+    let log = open(options(&standin)).await;
+    for round in 0..20 {
+        let leader = standin.leader().expect("a majority lives");
+        settle(&log, charge(&format!("before {round}"))).await;
+        standin.kill(leader).await;
+        let answer = bounded("an append", log.append(charge(&format!("after {round}")))).await;
+        if is_committed(&answer) {
+            return;
+        }
+        assert!(is_unknown(&answer), "{answer:?}");
+        standin.revive(leader).await;
+    }
+    panic!("in no round the append was sent to the next leader");
+}
+
 /// The old leader lives, and says who leads now.
 #[tokio::test]
 async fn a_leader_that_resigned_is_left() {

@@ -107,12 +107,15 @@ async fn an_event_that_cannot_be_placed_is_refused() {
         let is_refused = |answer: &Result<Vec<_>, StoreError>| matches!(answer, Err(StoreError::Corrupt { position: at, .. }) if *at == position);
         let read = log.read_stream(&name("bad"), Revision::FIRST).await;
         assert!(is_refused(&read), "{what}: {read:?}");
+        // In the log it is refused where a page begins with it: what stands before it is given, and what stands behind it, to who skips it.
         let read = log.read_all(Position::START, 10).await;
+        assert_eq!(read.as_deref(), Ok(&all[..2]), "{what}");
+        let read = log.read_all(all[1].position, 10).await;
         assert!(is_refused(&read), "{what}: {read:?}");
-        // It fails itself, and nothing before it.
+        let read = log.read_all(position, 10).await;
+        assert_eq!(read.as_deref(), Ok(&all[3..]), "{what}");
+        // It fails its stream, and no other.
         let read = log.read_stream(&name("good"), Revision::FIRST).await;
-        assert_eq!(read.expect("readable").len(), 1);
-        let read = log.read_all(Position::START, 1).await;
         assert_eq!(read.expect("readable").len(), 1);
         standin.edit("recoup.job-bad", 1, |it| *it = whole.expect("it was kept"));
     }
@@ -131,6 +134,21 @@ async fn a_server_that_tells_no_positions_is_refused() {
     });
     let read = log.read_stream(&name("j"), Revision::FIRST).await;
     assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
+}
+
+/// Before anything was seen there is no month that is over, wherever midnight is.
+#[tokio::test]
+async fn the_first_charge_is_in_time_in_every_zone() {
+    for zone in ["America/New_York", "Pacific/Kiritimati"] {
+        let standin = standin(1).await;
+        let zone = Zone::parse(zone).expect("a zone");
+        let log = open(Options {
+            zone: Some(zone),
+            ..options(&standin)
+        })
+        .await;
+        assert!(is_committed(&log.append(charge("j")).await));
+    }
 }
 
 /// Only the ledger's streams are read: not the server's, not another program's, not another ledger's.
@@ -246,6 +264,15 @@ async fn a_connection_that_cannot_work_is_refused() {
             "{more}: {refused}"
         );
     }
+    let secret = Options {
+        connection: "kurrentdb://admin:secret@127.0.0.1:99999?tls=false".to_owned(),
+        ..options(&standin)
+    };
+    let refused = Log::open(secret).await.expect_err("no such port");
+    assert!(
+        !format!("{refused} {refused:?}").contains("secret"),
+        "{refused}"
+    );
     let esdb = standin
         .connection_string()
         .replace("kurrentdb://", "esdb://");
