@@ -11,7 +11,7 @@
 //!   admission, then writes events and figures: all or nothing. A refused append writes nothing and fails no other.
 //! - **Bounds.** Every wait ends: a store that cannot take an append in time says [`StoreError::Unavailable`].
 //!
-//! Implementations: [`memory`] for tests, [`sqlite`] embedded. [`kurrentdb`] is a log without account figures. `conformance` (feature `testing`) is the suite that each of them passes.
+//! Implementations: [`memory`] for tests, [`sqlite`] embedded. `kurrentdb` (feature `kurrentdb`) is a log without account figures. `conformance` (feature `testing`) is the suite that each of them passes.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
