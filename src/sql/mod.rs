@@ -44,16 +44,23 @@ pub enum Dialect {
     Postgres,
 }
 
-/// The columns that a valid unique index of that name is on.
-pub(crate) const GUARD: &str = "SELECT pg_catalog.pg_get_indexdef(i.indexrelid, 1, true) || ' ' ||
-        pg_catalog.pg_get_indexdef(i.indexrelid, 2, true)
+/// The guard of a ledger on PostgreSQL: how its index is made, if there is one.
+pub(crate) const GUARD: &str =
+    "SELECT CASE WHEN i.indisunique AND i.indisvalid AND i.indnatts = 2 AND i.indpred IS NULL
+        THEN pg_catalog.pg_get_indexdef(i.indexrelid, 1, true) || ' ' || pg_catalog.pg_get_indexdef(i.indexrelid, 2, true)
+        ELSE '' END
     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = current_schema() AND c.relname = 'appends_stream_revision'
-    AND i.indisunique AND i.indisvalid AND i.indnatts = 2 AND i.indpred IS NULL";
+    WHERE n.nspname = current_schema() AND c.relname = 'appends_stream_revision'";
 
-/// What [`GUARD`] finds in a ledger that is whole.
-pub(crate) const GUARDED: &str = "stream revision";
+/// What is wrong with a guard of which [`GUARD`] has found this.
+pub(crate) fn guard_fault(found: Option<&str>) -> Option<&'static str> {
+    match found {
+        Some("stream revision") => None,
+        Some(_) => Some("index appends_stream_revision is not as it was made"),
+        None => Some("index appends_stream_revision is missing"),
+    }
+}
 
 /// A transaction that is open: ended by whoever gave it.
 pub struct Transaction<'c> {
@@ -254,13 +261,8 @@ impl<'c> Transaction<'c> {
             return Ok(Vec::new());
         }
         let found = self.row(GUARD, &[], |row| row.get::<String>(0))?;
-        let is_whole = found.as_deref() == Some(GUARDED);
-        let fault = "index appends_stream_revision is missing or not as it was made";
-        Ok(if is_whole {
-            Vec::new()
-        } else {
-            vec![fault.to_owned()]
-        })
+        let fault = guard_fault(found.as_deref());
+        Ok(fault.map(str::to_owned).into_iter().collect())
     }
 
     /// Keeps appends out until this transaction ends, so that the log's head and the account figures stay what they are. For a writing transaction.

@@ -157,26 +157,128 @@ impl Fresh {
         }
     }
 
-    /// Carries out statements on it beside every store, as somebody with a client of the database's would.
+    /// Carries out statements on it beside every store, as somebody with a client of the database's would. Gives how many rows they changed.
     ///
     /// # Panics
     ///
     /// If they cannot be carried out.
-    pub async fn meddle(&self, sql: &str) {
+    pub fn execute(&self, sql: &str) -> u64 {
         match &self.0 {
             Place::File(_) => {
-                let file = rusqlite::Connection::open(self.file().expect("a file"));
-                let connection = file.expect("it can be opened");
-                connection
-                    .busy_timeout(Duration::from_secs(10))
-                    .expect("it can wait");
+                let connection = self.connection();
                 connection.execute_batch(sql).expect(sql);
+                connection.total_changes()
             }
             #[cfg(feature = "postgres")]
-            Place::Schema { .. } => {
-                super::postgres::meddle(&self.url(), sql).await.expect(sql);
+            Place::Schema { .. } => self.ask(sql, false).expect(sql).1,
+        }
+    }
+
+    /// The rows of a query, every value as a text; absent ones as `NULL`, bytes in hexadecimal.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read.
+    #[must_use]
+    pub fn table(&self, sql: &str) -> Vec<Vec<String>> {
+        use rusqlite::types::Value;
+        match &self.0 {
+            Place::File(_) => {
+                let connection = self.connection();
+                let mut statement = connection.prepare(sql).expect(sql);
+                let columns = statement.column_count();
+                let text = |row: &rusqlite::Row<'_>, column| {
+                    Ok(match row.get(column)? {
+                        Value::Null => "NULL".to_owned(),
+                        Value::Integer(number) => number.to_string(),
+                        Value::Real(number) => number.to_string(),
+                        Value::Text(text) => text,
+                        Value::Blob(bytes) => {
+                            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+                        }
+                    })
+                };
+                let rows = statement.query_map([], |row| {
+                    (0..columns).map(|column| text(row, column)).collect()
+                });
+                let rows: rusqlite::Result<_> = rows.expect(sql).collect();
+                rows.expect(sql)
+            }
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => self.ask(sql, true).expect(sql).0,
+        }
+    }
+
+    /// The bytes of a query's one value.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn bytes(&self, sql: &str) -> Vec<u8> {
+        let digits = &self.table(sql)[0][0];
+        let pairs = (0..digits.len() / 2).map(|at| &digits[at * 2..at * 2 + 2]);
+        let byte = |pair| u8::from_str_radix(pair, 16).expect("hexadecimal");
+        pairs.map(byte).collect()
+    }
+
+    /// Bytes as they are written in a statement.
+    #[must_use]
+    pub fn literal(&self, bytes: &[u8]) -> String {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match &self.0 {
+            Place::File(_) => format!("X'{digits}'"),
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => format!("decode('{digits}', 'hex')"),
+        }
+    }
+
+    /// Makes the log, the figures and these `tables` of `other`, a ledger that was opened before, what they are here.
+    pub fn copy_to(&self, other: &Self, tables: &[&str]) {
+        let log = ["appends", "account_state", "account_month"];
+        let copy = |space: &str| -> String {
+            let copy = |table: &&str| {
+                format!(
+                    "DELETE FROM {space}.{table}; INSERT INTO {space}.{table} SELECT * FROM {table};"
+                )
+            };
+            log.iter().chain(tables).map(copy).collect()
+        };
+        match &other.0 {
+            Place::File(_) => {
+                let file = other.file().expect("a file");
+                let attach = format!("ATTACH '{}' AS other;", file.display());
+                self.execute(&[attach, copy("other")].concat());
+            }
+            #[cfg(feature = "postgres")]
+            Place::Schema { name, .. } => {
+                self.execute(&copy(name));
             }
         }
+    }
+
+    fn connection(&self) -> rusqlite::Connection {
+        let opened = rusqlite::Connection::open(self.file().expect("a file"));
+        let connection = opened.expect("it can be opened");
+        let patience = Duration::from_secs(10);
+        connection.busy_timeout(patience).expect("it can wait");
+        connection
+    }
+
+    /// Asks on a thread of its own: the caller's runtime cannot be waited for here.
+    #[cfg(feature = "postgres")]
+    fn ask(&self, sql: &str, wants_rows: bool) -> Result<(Vec<Vec<String>>, u64), String> {
+        let (url, sql) = (self.url(), sql.to_owned());
+        let asked = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| error.to_string())?;
+            runtime.block_on(super::postgres::meddle(&url, (&sql, wants_rows)))
+        });
+        asked
+            .join()
+            .unwrap_or_else(|_| Err("it panicked".to_owned()))
     }
 }
 
@@ -186,17 +288,7 @@ impl Drop for Fresh {
         let Place::Schema { name, .. } = &self.0 else {
             return;
         };
-        let (url, sql) = (self.url(), format!("DROP SCHEMA IF EXISTS {name} CASCADE"));
-        // On a thread of its own: a test's runtime may be this one's, and cannot be waited for here.
-        let removed = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            let runtime = runtime.map_err(|error| error.to_string())?;
-            let removed = runtime.block_on(super::postgres::meddle(&url, &sql));
-            removed.map_err(|error| error.to_string())
-        });
-        if let Ok(Err(error)) = removed.join() {
+        if let Err(error) = self.ask(&format!("DROP SCHEMA IF EXISTS {name} CASCADE"), false) {
             eprintln!("a test's schema was left behind: {error}");
         }
     }

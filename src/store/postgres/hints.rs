@@ -19,37 +19,38 @@ const GATHER: Duration = Duration::from_millis(20);
 /// How long to wait for a server that cannot be listened to.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The tasks that tell and listen; they end with it.
-#[derive(Debug)]
-pub(super) struct Hints {
+/// How far the log is known to go. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    /// By whomever it was appended.
     head: watch::Sender<Position>,
-    tasks: [JoinHandle<()>; 2],
+    /// As far as this process has appended: what the others are told.
+    ours: watch::Sender<Position>,
 }
 
-impl Drop for Hints {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
+impl Known {
+    pub(super) fn up_to(head: Position) -> Self {
+        Self {
+            head: watch::Sender::new(head),
+            ours: watch::Sender::new(head),
         }
     }
-}
 
-impl Hints {
-    /// Starts them. `committed` is set by whoever appends here.
-    pub(super) fn start(place: &Place, pool: &Pool, committed: watch::Sender<Position>) -> Self {
-        let channel = format!("recoup_{:x}", place.locks().log);
-        let head = watch::Sender::new(*committed.borrow());
-        let tell = tell(
-            channel.clone(),
-            pool.clone(),
-            committed.subscribe(),
-            head.clone(),
-        );
-        let listen = listen(channel, place.clone(), head.clone());
-        Self {
-            head,
-            tasks: [tokio::spawn(tell), tokio::spawn(listen)],
-        }
+    /// This process has committed.
+    pub(super) fn committed(&self, head: Position) {
+        self.ours.send_replace(head);
+        self.heard(head);
+    }
+
+    /// The log ends there, or later.
+    fn heard(&self, position: Position) {
+        self.head.send_if_modified(|known| {
+            let is_news = position > *known;
+            if is_news {
+                *known = position;
+            }
+            is_news
+        });
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Position> {
@@ -57,48 +58,46 @@ impl Hints {
     }
 }
 
-/// The log is known to end there, or later.
-fn publish(head: &watch::Sender<Position>, position: Position) {
-    head.send_if_modified(|known| {
-        let is_news = position > *known;
-        if is_news {
-            *known = position;
-        }
-        is_news
-    });
-}
+/// The tasks that tell and listen; they end with it.
+#[derive(Debug)]
+pub(super) struct Hints([JoinHandle<()>; 2]);
 
-async fn tell(
-    channel: String,
-    pool: Pool,
-    mut committed: watch::Receiver<Position>,
-    head: watch::Sender<Position>,
-) {
-    while committed.changed().await.is_ok() {
-        let position = *committed.borrow_and_update();
-        publish(&head, position);
-        tokio::time::sleep(GATHER).await;
-        let position = *committed.borrow_and_update();
-        publish(&head, position);
-        let sql = "SELECT pg_notify($1, $2)";
-        pool.tell(sql, &channel, &position.to_string()).await;
+impl Drop for Hints {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
     }
 }
 
-async fn listen(channel: String, place: Place, head: watch::Sender<Position>) {
+impl Hints {
+    pub(super) fn start(place: &Place, pool: &Pool, known: &Known) -> Self {
+        let channel = format!("recoup_{:x}", place.locks().log);
+        let tell = tell(channel.clone(), pool.clone(), known.ours.subscribe());
+        let listen = listen(channel, place.clone(), known.clone());
+        Self([tokio::spawn(tell), tokio::spawn(listen)])
+    }
+}
+
+async fn tell(channel: String, pool: Pool, mut ours: watch::Receiver<Position>) {
+    while ours.changed().await.is_ok() {
+        tokio::time::sleep(GATHER).await;
+        let position = ours.borrow_and_update().to_string();
+        let sql = "SELECT pg_notify($1, $2)";
+        pool.tell(sql, &channel, &position).await;
+    }
+}
+
+async fn listen(channel: String, place: Place, known: Known) {
     loop {
-        if let Err(error) = listen_once(&channel, &place, &head).await {
+        if let Err(error) = listen_once(&channel, &place, &known).await {
             tracing::debug!(%error, "appends of other processes are not heard of");
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn listen_once(
-    channel: &str,
-    place: &Place,
-    head: &watch::Sender<Position>,
-) -> Result<(), sqlx::Error> {
+async fn listen_once(channel: &str, place: &Place, known: &Known) -> Result<(), sqlx::Error> {
     let one = PgPoolOptions::new()
         .max_connections(1)
         .connect_lazy_with(place.options().clone());
@@ -108,7 +107,7 @@ async fn listen_once(
     // None: the connection was lost.
     while let Some(notice) = listener.try_recv().await? {
         if let Ok(position) = notice.payload().parse() {
-            publish(head, Position::new(position));
+            known.heard(Position::new(position));
         }
     }
     Ok(())

@@ -30,7 +30,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use self::hints::Hints;
+use self::hints::{Hints, Known};
 use self::open::Place;
 use self::pool::Pool;
 use self::time::DatabaseClock;
@@ -53,6 +53,9 @@ pub(crate) use session::{Session, integer, is_null, plain};
 
 /// After how long the server ends a statement of a transaction that writes, and a transaction that holds a lock and does nothing.
 pub const ENDED_AFTER: Duration = Duration::from_secs(30);
+
+/// How long the server may take to let us in.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How many connections a process has for reading and for projections, unless it is told otherwise.
 const CONNECTIONS: u32 = 8;
@@ -117,7 +120,8 @@ struct Shared {
     context: Arc<Context>,
     writer: Writer,
     pool: Pool,
-    hints: Hints,
+    known: Known,
+    _hints: Hints,
 }
 
 impl PostgresStore {
@@ -127,7 +131,7 @@ impl PostgresStore {
     /// once, one does, and the others open what it made.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let place = Place::parse(&options.url).map_err(|why| OpenError::Io { why })?;
-        let connected = place.connect(options.busy_timeout).await;
+        let connected = place.connect().await;
         let mut connection = connected.map_err(|error| OpenError::Io {
             why: format!("{}: {}", place.name(), error::store_error(&error)),
         })?;
@@ -139,7 +143,7 @@ impl PostgresStore {
         };
         let pool = Pool::new(&place, &options, &database_clock);
         let tail = pool.glance(|tx| tx.read_tail()).await?;
-        let head = watch::Sender::new(tail.head);
+        let known = Known::up_to(tail.head);
         let locks = place.locks();
         let context = Arc::new(Context {
             zone: identity.zone,
@@ -151,15 +155,16 @@ impl PostgresStore {
             answer_within: pool::answer_within(options.busy_timeout),
             place: place.clone(),
         });
-        let writer = Writer::start(connection, Arc::clone(&context), head.clone());
-        let hints = Hints::start(&place, &pool, head);
+        let writer = Writer::start(connection, Arc::clone(&context), known.clone());
+        let hints = Hints::start(&place, &pool, &known);
         Ok(Self {
             shared: Arc::new(Shared {
                 identity,
                 context,
                 writer,
                 pool,
-                hints,
+                known,
+                _hints: hints,
             }),
         })
     }
@@ -215,7 +220,7 @@ impl PostgresStore {
         migrations: &'static [Migration],
     ) -> Result<(), OpenError> {
         let context = &self.shared.context;
-        let connecting = context.place.connect(context.busy_timeout);
+        let connecting = context.place.connect();
         let mut connection = connecting
             .await
             .map_err(|error| error::store_error(&error))?;
@@ -307,18 +312,36 @@ impl EventStore for PostgresStore {
     }
 
     fn appended(&self) -> watch::Receiver<Position> {
-        self.shared.hints.subscribe()
+        self.shared.known.subscribe()
     }
 }
 
-/// Carries out statements on a connection of its own, beside every store: for tests.
+/// Carries out statements on a connection of its own, beside every store: for tests. Gives the rows as texts, or how many were changed.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) async fn meddle(url: &str, sql: &str) -> Result<(), StoreError> {
-    use sqlx::Executor as _;
-    let place = Place::parse(url).map_err(|cause| StoreError::Unavailable { cause })?;
-    let connected = place.connect(Duration::from_secs(10)).await;
-    let mut connection = connected.map_err(|error| error::store_error(&error))?;
+pub(crate) async fn meddle(
+    url: &str,
+    (sql, wants_rows): (&str, bool),
+) -> Result<(Vec<Vec<String>>, u64), String> {
+    use sqlx::{Executor as _, Row as _, ValueRef as _};
+    let said = |error: sqlx::Error| error.to_string();
+    let place = Place::parse(url)?;
+    let mut connection = place.connect().await.map_err(said)?;
     let script = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()));
-    let done = connection.execute(script).await;
-    done.map(|_| ()).map_err(|error| error::store_error(&error))
+    if !wants_rows {
+        let done = connection.execute(script).await.map_err(said)?;
+        return Ok((Vec::new(), done.rows_affected()));
+    }
+    let text = |row: &sqlx::postgres::PgRow, column| {
+        let value = row.try_get_raw(column).map_err(said)?;
+        if value.is_null() {
+            return Ok("NULL".to_owned());
+        }
+        let text = value.as_str().map_err(|error| error.to_string())?;
+        Ok(text.trim_start_matches("\\x").to_owned())
+    };
+    let rows = connection.fetch_all(script).await.map_err(said)?;
+    let rows = rows
+        .iter()
+        .map(|row| (0..row.len()).map(|column| text(row, column)).collect());
+    Ok((rows.collect::<Result<_, String>>()?, 0))
 }

@@ -14,10 +14,10 @@ use uuid::Uuid;
 use super::error::store_error;
 use super::pool::bounds;
 use super::writer::Context;
-use super::{Options, SETTINGS};
+use super::{CONNECTED_WITHIN, Options, SETTINGS};
 use crate::clock::{Timestamp, Zone};
 use crate::credits::Scale;
-use crate::sql::{GUARD, GUARDED};
+use crate::sql::{GUARD, guard_fault};
 use crate::store::{Identity, Migration, OpenError, StoreError};
 
 /// The schema of a ledger whose URL names none.
@@ -131,8 +131,9 @@ impl Place {
         format!("{host}:{port}/{database}, schema {}", self.schema)
     }
 
-    /// A new connection, within `patience`.
-    pub(super) async fn connect(&self, patience: Duration) -> Result<PgConnection, sqlx::Error> {
+    /// A new connection, within [`CONNECTED_WITHIN`].
+    pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let patience = CONNECTED_WITHIN;
         let connecting = PgConnection::connect_with(&self.options);
         tokio::time::timeout(patience, connecting)
             .await
@@ -374,11 +375,11 @@ async fn check_guard(connection: &mut PgConnection, place: &Place) -> Result<(),
         .fetch_optional(connection)
         .await
         .map_err(failed)?;
-    match found {
-        Some(columns) if columns == GUARDED => Ok(()),
-        _ => Err(OpenError::Damaged {
+    match guard_fault(found.as_deref()) {
+        None => Ok(()),
+        Some(why) => Err(OpenError::Damaged {
             path: place.name(),
-            why: "index appends_stream_revision is missing or not as it was made".to_owned(),
+            why: why.to_owned(),
         }),
     }
 }

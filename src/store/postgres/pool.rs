@@ -18,7 +18,7 @@ use super::error::{is_lost, is_unknown_after_commit, store_error};
 use super::open::{Locks, Place};
 use super::session::Session;
 use super::time::DatabaseClock;
-use super::{ENDED_AFTER, Options};
+use super::{CONNECTED_WITHIN, ENDED_AFTER, Options};
 use crate::clock::Timestamp;
 use crate::sql::Transaction;
 use crate::store::StoreError;
@@ -65,7 +65,7 @@ impl Pool {
         let count = options.connections.max(2);
         let connections = PgPoolOptions::new()
             .max_connections(count)
-            .acquire_timeout(options.busy_timeout)
+            .acquire_timeout(options.busy_timeout.max(CONNECTED_WITHIN))
             // Idle ones are found dead at the first statement, which costs nothing while they live.
             .test_before_acquire(false)
             .connect_lazy_with(place.options().clone());

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection as _, PgConnection};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use super::group::{self, Done, Stop};
+use super::hints::Known;
 use super::open::Place;
 use super::time::DatabaseClock;
 use crate::clock::{Timestamp, Zone};
@@ -85,18 +86,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Starts the task; it publishes how far it has committed.
-    pub(super) fn start(
-        connection: PgConnection,
-        context: Arc<Context>,
-        committed: watch::Sender<Position>,
-    ) -> Self {
+    /// Starts the task; it says how far it has committed.
+    pub(super) fn start(connection: PgConnection, context: Arc<Context>, known: Known) -> Self {
         let (queue, requests) = mpsc::channel(QUEUE);
         let patience = context.busy_timeout;
         let turns = Turns {
             connection: Some(connection),
             context,
-            committed,
+            known,
         };
         tokio::spawn(turns.run(requests));
         Self { queue, patience }
@@ -145,7 +142,7 @@ struct Turns {
     /// None after it was lost.
     connection: Option<PgConnection>,
     context: Arc<Context>,
-    committed: watch::Sender<Position>,
+    known: Known,
 }
 
 impl Turns {
@@ -193,7 +190,7 @@ impl Turns {
             match committed {
                 Ok((answers, head)) => {
                     if let Some(head) = head {
-                        self.committed.send_replace(head);
+                        self.known.committed(head);
                     }
                     replies.push(answers);
                 }
@@ -219,7 +216,7 @@ impl Turns {
                 Some(connection) => connection,
                 None => {
                     is_fresh = true;
-                    let connected = self.context.place.connect(self.context.busy_timeout);
+                    let connected = self.context.place.connect();
                     connected
                         .await
                         .map_err(|error| super::error::store_error(&error))?
