@@ -131,10 +131,7 @@ impl PostgresStore {
     /// once, one does, and the others open what it made.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let place = Place::parse(&options.url).map_err(|why| OpenError::Io { why })?;
-        let connected = place.connect().await;
-        let mut connection = connected.map_err(|error| OpenError::Io {
-            why: format!("{}: {}", place.name(), error::store_error(&error)),
-        })?;
+        let mut connection = connect(&place).await?;
         let (identity, now) = open::open(&mut connection, &place, &options).await?;
         let database_clock = Arc::new(DatabaseClock::new(now));
         let clock = match &options.clock {
@@ -220,10 +217,7 @@ impl PostgresStore {
         migrations: &'static [Migration],
     ) -> Result<(), OpenError> {
         let context = &self.shared.context;
-        let connecting = context.place.connect();
-        let mut connection = connecting
-            .await
-            .map_err(|error| error::store_error(&error))?;
+        let mut connection = connect(&context.place).await?;
         open::bring_up_to_date(&mut connection, context, (component, migrations)).await
     }
 
@@ -314,6 +308,25 @@ impl EventStore for PostgresStore {
     fn appended(&self) -> watch::Receiver<Position> {
         self.shared.known.subscribe()
     }
+}
+
+/// The place that a URL names in words, without user and password. An error says what is wrong with it, without repeating it.
+pub fn name_of(url: &str) -> Result<String, OpenError> {
+    let place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
+    Ok(place.name())
+}
+
+/// Whether there is a ledger; an error if the server cannot be asked.
+pub async fn exists(url: &str) -> Result<bool, OpenError> {
+    let place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
+    let mut connection = connect(&place).await?;
+    open::has_ledger(&mut connection).await
+}
+
+async fn connect(place: &Place) -> Result<sqlx::PgConnection, OpenError> {
+    place.connect().await.map_err(|error| OpenError::Io {
+        why: format!("{}: {}", place.name(), error::store_error(&error)),
+    })
 }
 
 /// Carries out statements on a connection of its own, beside every store: for tests. Gives the rows as texts, or how many were changed.

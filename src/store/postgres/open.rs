@@ -190,6 +190,11 @@ async fn now(connection: &mut PgConnection) -> Result<Timestamp, OpenError> {
     Ok(Timestamp::from_micros(micros))
 }
 
+/// Whether the schema holds a ledger.
+pub(super) async fn has_ledger(connection: &mut PgConnection) -> Result<bool, OpenError> {
+    has_table(connection, "ledger").await
+}
+
 async fn has_table(connection: &mut PgConnection, name: &str) -> Result<bool, OpenError> {
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables
         WHERE schemaname = current_schema() AND tablename = $1)";
