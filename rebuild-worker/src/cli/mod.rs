@@ -147,6 +147,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
         Verb::Demo { trace, keep } => {
             let verdict = demo::run(demo::Options {
                 trace,
+                server: global.server_of_demo(keep.is_some())?,
                 keep,
                 json: global.json,
             })

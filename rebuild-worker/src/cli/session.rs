@@ -159,6 +159,27 @@ impl Global {
         Ok(place)
     }
 
+    /// The schema that a demo fills, if `--store` names one. Not the default one, which may be wanted for better things.
+    pub(super) fn server_of_demo(&self, keeps_folder: bool) -> anyhow::Result<Option<String>> {
+        let Place::Server(url) = self.place()? else {
+            return Ok(None);
+        };
+        if keeps_folder {
+            return Err(usage(
+                "--keep is for a file: a demo on a server is kept there",
+            ));
+        }
+        let named = url
+            .split(['?', '&'])
+            .any(|part| part.starts_with("schema="));
+        if !named {
+            return Err(usage(
+                "a demo fills a ledger of its own: name a schema for it in --store, such as ?schema=demo",
+            ));
+        }
+        Ok(Some(url))
+    }
+
     /// The ledger's file, for what only a file has: `why` says what that is.
     pub(super) fn file(&self, why: &str) -> anyhow::Result<PathBuf> {
         match self.place()? {

@@ -316,6 +316,23 @@ pub fn name_of(url: &str) -> Result<String, OpenError> {
     Ok(place.name())
 }
 
+/// A URL that leads to the same place once the password is known, which it does not hold.
+pub fn without_password(url: &str) -> Result<String, OpenError> {
+    name_of(url)?;
+    let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let user = user.split(':').next().unwrap_or_default();
+    let at = if user.is_empty() { "" } else { "@" };
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let query = query
+        .split('&')
+        .filter(|part| !part.is_empty() && !part.starts_with("password="));
+    let query = query.collect::<Vec<_>>().join("&");
+    let mark = if query.is_empty() { "" } else { "?" };
+    Ok(format!("{scheme}://{user}{at}{host}{path}{mark}{query}"))
+}
+
 /// Whether there is a ledger; an error if the server cannot be asked.
 pub async fn exists(url: &str) -> Result<bool, OpenError> {
     let place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
@@ -357,4 +374,29 @@ pub(crate) async fn meddle(
         .iter()
         .map(|row| (0..row.len()).map(|column| text(row, column)).collect());
     Ok((rows.collect::<Result<_, String>>()?, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_shown_without_its_password() {
+        let shown = [
+            (
+                "postgres://u:secret@h:1/d?schema=s",
+                "postgres://u@h:1/d?schema=s",
+            ),
+            ("postgresql://h/d", "postgresql://h/d"),
+            (
+                "postgres://u:se%40cret@h/d?password=secret&schema=s",
+                "postgres://u@h/d?schema=s",
+            ),
+        ];
+        for (url, expected) in shown {
+            assert_eq!(without_password(url).unwrap(), expected);
+        }
+        let options = format!("{:?}", Options::at("postgres://u:secret@h/d"));
+        assert!(!options.contains("secret"), "{options}");
+    }
 }
