@@ -177,7 +177,7 @@ async fn many_differences_are_repaired_some_at_a_time() {
     world.catch_up().await;
     world.sql(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
-        INSERT INTO daily_usage SELECT printf('ghost-%04d', i), '2026-11-29', 'video', i, 0, 0, 1, i FROM n",
+        INSERT INTO daily_usage SELECT 'ghost-' || CAST(10000 + i AS TEXT), '2026-11-29', 'video', i, 0, 0, 1, i FROM n",
     );
     world.sql("UPDATE daily_usage SET jobs = jobs + 1 WHERE account LIKE 'acct%'");
     let run = world.rebuild(Mode::Repair, Window::default()).await;
@@ -194,7 +194,7 @@ async fn rows_are_compared_across_pages() {
     world.catch_up().await;
     world.sql(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4500)
-        INSERT INTO daily_usage SELECT 'acct-2', printf('2026-11-%d', 29 + i % 2), printf('ghost-%04d', i),
+        INSERT INTO daily_usage SELECT 'acct-2', '2026-11-' || CAST(29 + i % 2 AS TEXT), 'ghost-' || CAST(10000 + i AS TEXT),
             i, 0, 0, 1, i FROM n",
     );
     let whole = request(Mode::Verify, Window::All);
