@@ -81,11 +81,19 @@ impl Fresh {
             "postgres" => {
                 let server = std::env::var("RECOUP_TEST_POSTGRES_URL")
                     .expect("RECOUP_TEST_POSTGRES_URL leads to a server: see scripts/postgres");
-                let name = format!("test_{}", uuid::Uuid::new_v4().simple());
-                Self(Place::Schema { server, name })
+                Self::on_server(&server)
             }
             other => panic!("RECOUP_TEST_BACKEND={other} is not built in"),
         }
+    }
+
+    /// An empty ledger's place on the server at `url`.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn on_server(url: &str) -> Self {
+        let name = format!("test_{}", uuid::Uuid::new_v4().simple());
+        let server = url.to_owned();
+        Self(Place::Schema { server, name })
     }
 
     /// As the command line has it.
