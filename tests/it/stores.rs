@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use recoup::codec::StreamName;
 use recoup::sql::Database;
-use recoup::store::fresh::Fresh;
+use recoup::store::fresh::{Fresh, backend};
 use recoup::store::{Append, Appended, Identity, RecordedEvent, StoreError};
 use recoup::{
     AccountId, AccountState, BudgetMonth, Clock, EventStore, Ledger, ManualClock, Policies,
@@ -43,6 +43,15 @@ impl Place {
     /// A ledger with a store and a cache of its own.
     pub(crate) async fn ledger(&self) -> Ledger {
         ledger(self.store().await)
+    }
+}
+
+/// How many tries of a property: a tenth over a server, where each ledger is a schema that has to be made.
+pub(crate) fn tries(cases: u32) -> u32 {
+    if backend() == "sqlite" {
+        cases
+    } else {
+        cases.div_ceil(10)
     }
 }
 

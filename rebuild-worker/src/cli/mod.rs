@@ -159,7 +159,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
             }))
         }
         Verb::Bench(args) => {
-            let report = bench::run(args).await?;
+            let report = bench::run(args, global.server()?).await?;
             Ok(Answer::new(Exit::Done, report.document(), report.text()))
         }
     }

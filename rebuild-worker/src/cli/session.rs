@@ -159,6 +159,14 @@ impl Global {
         Ok(place)
     }
 
+    /// The server that `--store` names, if it names one.
+    pub(super) fn server(&self) -> anyhow::Result<Option<String>> {
+        Ok(match self.place()? {
+            Place::File(_) => None,
+            Place::Server(url) => Some(url),
+        })
+    }
+
     /// The schema that a demo fills, if `--store` names one. Not the default one, which may be wanted for better things.
     pub(super) fn server_of_demo(&self, keeps_folder: bool) -> anyhow::Result<Option<String>> {
         let Place::Server(url) = self.place()? else {

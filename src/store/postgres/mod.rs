@@ -60,8 +60,13 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
 /// How many connections a process has for reading and for projections, unless it is told otherwise.
 const CONNECTIONS: u32 = 8;
 
-/// What every session is set to. Durability is not left to the server's defaults: an answer means that it is on the disk.
-const SETTINGS: [(&str, &str); 2] = [("synchronous_commit", "on"), ("timezone", "UTC")];
+/// What every session is set to. Durability is not left to the server's defaults: an answer means that it is on the disk. No statement here is worth being
+/// compiled, which takes tens of milliseconds and is decided by a plan's estimated cost.
+const SETTINGS: [(&str, &str); 3] = [
+    ("synchronous_commit", "on"),
+    ("timezone", "UTC"),
+    ("jit", "off"),
+];
 
 /// How to open a ledger on a server.
 #[derive(Clone)]
@@ -331,6 +336,32 @@ pub fn without_password(url: &str) -> Result<String, OpenError> {
     let query = query.collect::<Vec<_>>().join("&");
     let mark = if query.is_empty() { "" } else { "?" };
     Ok(format!("{scheme}://{user}{at}{host}{path}{mark}{query}"))
+}
+
+/// A URL that leads to another schema of the same database.
+pub fn with_schema(url: &str, schema: &str) -> Result<String, OpenError> {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let others = query
+        .split('&')
+        .filter(|part| !part.is_empty() && !part.starts_with("schema="));
+    let schema = format!("schema={schema}");
+    let query: Vec<_> = others.chain([schema.as_str()]).collect();
+    let url = format!("{base}?{}", query.join("&"));
+    name_of(&url)?;
+    Ok(url)
+}
+
+/// Removes the schema that `url` names, with everything in it: for ledgers that were made to be measured or tried.
+pub async fn remove(url: &str) -> Result<(), OpenError> {
+    use sqlx::Executor as _;
+    let place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
+    let mut connection = connect(&place).await?;
+    let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", place.schema);
+    let script = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+    let removed = connection.execute(script).await;
+    removed
+        .map(|_| ())
+        .map_err(|error| error::store_error(&error).into())
 }
 
 /// Whether there is a ledger; an error if the server cannot be asked.

@@ -29,12 +29,14 @@ const SLACK: Duration = Duration::from_secs(5);
 /// How long an answer to a statement of a read-only transaction may take: an audit sums whole tables.
 const SCAN_ANSWER: Duration = Duration::from_secs(900);
 
-/// What bounds a transaction that writes.
+/// What bounds a transaction that writes, and keeps it to indexes.
+///
+/// Its statements are planned once for each connection, maybe while the tables are empty and reading them whole is cheapest. Every one of them goes by keys.
 pub(super) fn bounds(busy_timeout: Duration) -> String {
     let ended_after = ENDED_AFTER.max(busy_timeout).as_millis();
     format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {ended_after};
-        SET LOCAL idle_in_transaction_session_timeout = {ended_after}",
+        SET LOCAL idle_in_transaction_session_timeout = {ended_after}; SET LOCAL enable_seqscan = off",
         busy_timeout.as_millis().max(1)
     )
 }

@@ -15,7 +15,7 @@ use recoup::{
 
 use super::plan::{Sent, commands};
 use crate::domain::life::{extend, fail, start, succeed};
-use crate::stores::{Place, ledger, log};
+use crate::stores::{Place, ledger, log, tries};
 use crate::values::{account_id, charge, command_id, cost, grant_id, job_id, noon, policy};
 
 type Answers = Vec<Result<Outcome, LedgerError>>;
@@ -352,7 +352,7 @@ async fn compare(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: tries(200), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn one_call_equals_one_by_one(

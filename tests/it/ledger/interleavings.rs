@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::plan::{Act, CALLERS, Planned, Sent, job_name, of_caller, plan};
 use crate::oracle::Oracle;
-use crate::stores::{Place, ledger};
+use crate::stores::{Place, ledger, tries};
 use crate::values::{account_id, command_id, cost, grant_id, job_id};
 
 /// How often a caller repeats a command whose outcome is unknown, or whose store was unavailable.
@@ -212,7 +212,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 /// Seeds are nothing to shrink, and neither is a race: few tries.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases,
+        cases: tries(cases),
         max_shrink_iters: 30,
         failure_persistence: None,
         ..ProptestConfig::default()
