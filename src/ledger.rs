@@ -120,9 +120,7 @@ impl Ledger {
 
     /// Opens, or creates with the defaults (UTC, scale 0), the embedded ledger in the file `path`.
     #[cfg(feature = "sqlite")]
-    pub async fn open(
-        path: impl AsRef<std::path::Path>,
-    ) -> Result<Self, crate::store::sqlite::OpenError> {
+    pub async fn open(path: impl AsRef<std::path::Path>) -> Result<Self, crate::store::OpenError> {
         let store =
             crate::store::sqlite::SqliteStore::open(crate::store::sqlite::Options::at(path))
                 .await?;
@@ -181,10 +179,10 @@ impl Ledger {
 
     /// Lets a job's timer run out although its time has not come: at the end of a backfill, for what nobody will go on with. Decided as of the
     /// timer's deadline, and posted by the store's clock as any event.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub async fn expire_early(
         &self,
-        _closing: &crate::store::sqlite::Closing,
+        _closing: &crate::store::Closing,
         id: CommandId,
         job: JobId,
         (timer, armed_at, deadline): (crate::job::Timer, Revision, Timestamp),

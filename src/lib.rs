@@ -40,7 +40,7 @@ pub mod job;
 pub mod ledger;
 pub mod price;
 pub mod retry;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod sql;
 pub mod store;
 

@@ -1,6 +1,7 @@
 //! Rows that are loaded and written at once are those that are loaded and written one by one.
 //!
-//! On SQLite, whatever a ledger is kept in: what differs between the ways is in these statements and in the folds around them.
+//! On whatever the tests are run over: what differs between the ways is in these statements and in the folds around them. Where a database is a round trip away,
+//! all of them are loaded at once anyhow.
 
 use recoup::Position;
 
@@ -14,7 +15,8 @@ use crate::{Projection, Projections};
 )]
 mod world;
 
-use world::{EXTERNAL, Tables, World};
+use recoup::store::fresh::Fresh;
+use world::{EXTERNAL, TABLES, Tables, World};
 
 /// Catches up `page` events at a time.
 async fn at_once(world: &World, page: usize) -> Projections {
@@ -42,12 +44,12 @@ async fn any_split_of_batches_gives_the_rows_that_one_by_one_gives() {
         world.die(letter, "acme").await;
     }
     world.project().await;
-    let expected = Tables::read(&world.path());
+    let expected = world.tables();
     assert!(expected.of("jobs").len() > 100, "enough for many keys");
     for page in [1, 3, 100, 10_000] {
         forget(&world);
         at_once(&world, page).await;
-        let found = Tables::read(&world.path());
+        let found = world.tables();
         found.assert_same(&expected, &format!("pages of {page}"));
     }
 }
@@ -58,13 +60,13 @@ async fn events_that_come_again_change_nothing() {
     let world = World::new().await;
     world.busy(300, 2).await;
     world.project().await;
-    let expected = Tables::read(&world.path());
+    let expected = world.tables();
     // A projection whose rows come and go cannot be taken through their past again.
     for table in ["entries", "daily_usage", "jobs", "contradictions"] {
         let again = "UPDATE checkpoints SET position = 0, event_id = NULL WHERE projection";
         world.sql(&format!("{again} = '{table}'"));
         at_once(&world, 50).await;
-        Tables::read(&world.path()).assert_same(&expected, table);
+        world.tables().assert_same(&expected, table);
     }
 }
 
@@ -85,13 +87,12 @@ async fn what_cannot_be_applied_halts_at_the_same_event_for_the_same_reason() {
         "INSERT INTO entries VALUES ({head}, 'x', 'grant', 1, 1, NULL, NULL, 'g', NULL, 0, NULL);
         DELETE FROM jobs WHERE job = 'j2'; DELETE FROM due WHERE job = 'j1'"
     ));
-    let before = world.folder.path().join("before.db");
-    world.sql(&format!("VACUUM INTO '{}'", before.display()));
+    let copy = Fresh::new();
+    let store = world::open(&copy, &world.clock, None).await;
+    let mut projections = Projections::open(store).await.unwrap();
+    world.fresh.copy_to(&copy, &TABLES);
     world.project().await;
-    let expected = Tables::read(&world.path());
-    let clock = &world.clock;
-    let copy = world::open(&before, clock, None).await;
-    let mut projections = Projections::open(copy).await.unwrap();
+    let expected = world.tables();
     projections.loading = Loading::AtOnce;
     let progress = projections.catch_up().await.unwrap();
     let halted: Vec<_> = progress.halted().collect();
@@ -102,5 +103,5 @@ async fn what_cannot_be_applied_halts_at_the_same_event_for_the_same_reason() {
             .iter()
             .all(|(_, halt)| halt.position > Position::START)
     );
-    Tables::read(&before).assert_same(&expected, "halted");
+    Tables::of_ledger(&copy).assert_same(&expected, "halted");
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use recoup::Zone;
 use recoup::sql::{Migrations, Transaction};
-use recoup::store::sqlite::Migration;
+use recoup::store::Migration;
 
 use crate::apply::Changes;
 use crate::batch::Batch;

@@ -244,7 +244,8 @@ impl<'a, 'c> Entries<'a, 'c> {
             },
             Writes::AtOnce { taken, .. } if taken.contains(&event.position.get()) => {
                 // What SQLite says of it.
-                let why = "a projection's table: UNIQUE constraint failed: entries.position";
+                let why =
+                    "a row does not fit its table: UNIQUE constraint failed: entries.position";
                 Err(Refused::Impossible(why.to_owned()))
             }
             Writes::AtOnce { rows, .. } => {

@@ -2,7 +2,7 @@
 //! *halts*, which is part of its [`Checkpoint`](crate::Checkpoint) and no error.
 
 use recoup::Position;
-use recoup::store::sqlite::OpenError;
+use recoup::store::OpenError;
 use recoup::store::{EventId, StoreError};
 
 use crate::catalog::Projection;

@@ -6,8 +6,8 @@
 use std::process::ExitCode;
 
 use recoup::ledger::{ChargeError, LedgerError};
-use recoup::store::StoreError;
-use recoup::store::sqlite::{BackfillError, BackupError, OpenError};
+use recoup::store::sqlite::BackupError;
+use recoup::store::{BackfillError, OpenError, StoreError};
 use recoup_projections::ProjectionError;
 
 use crate::rebuild::RebuildError;

@@ -10,9 +10,14 @@ use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Timestamp};
 use crate::codec::StreamName;
 use crate::ids::AccountId;
-use crate::store::sqlite::{Migration, OpenError, SqliteStore};
+use crate::store::backfill::IsBackfill;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::PostgresStore;
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::SqliteStore;
 use crate::store::{
-    Append, Appended, EventStore, Identity, Position, RecordedEvent, Revision, StoreError,
+    Append, Appended, EventStore, Identity, Migration, OpenError, Position, RecordedEvent,
+    Revision, StoreError,
 };
 
 /// The migrations of one component, for each kind of database: the same numbers and names.
@@ -30,9 +35,21 @@ pub struct Migrations {
 #[derive(Debug, Clone)]
 pub enum Database {
     /// One file.
+    #[cfg(feature = "sqlite")]
     Sqlite(SqliteStore),
+    /// A schema on a server.
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresStore),
 }
 
+#[cfg(feature = "postgres")]
+impl From<PostgresStore> for Database {
+    fn from(store: PostgresStore) -> Self {
+        Self::Postgres(store)
+    }
+}
+
+#[cfg(feature = "sqlite")]
 impl From<SqliteStore> for Database {
     fn from(store: SqliteStore) -> Self {
         Self::Sqlite(store)
@@ -41,10 +58,13 @@ impl From<SqliteStore> for Database {
 
 impl Database {
     /// The embedded store, if it is one: for what only a file has, such as a copy of it.
+    #[cfg(feature = "sqlite")]
     #[must_use]
     pub const fn as_sqlite(&self) -> Option<&SqliteStore> {
         match self {
             Self::Sqlite(store) => Some(store),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => None,
         }
     }
 
@@ -60,11 +80,14 @@ impl Database {
         E: From<StoreError> + Send + 'static,
     {
         match self {
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => {
                 store
                     .write(move |connection| work(&Transaction::on_sqlite(connection)))
                     .await
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.write(work).await,
         }
     }
 
@@ -78,11 +101,14 @@ impl Database {
         E: From<StoreError> + Send + 'static,
     {
         match self {
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => {
                 store
                     .snapshot(move |connection| work(&Transaction::on_sqlite(connection)))
                     .await
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.snapshot(work).await,
         }
     }
 
@@ -96,11 +122,14 @@ impl Database {
         E: From<StoreError> + Send + 'static,
     {
         match self {
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => {
                 store
                     .glance(move |connection| work(&Transaction::on_sqlite(connection)))
                     .await
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.glance(work).await,
         }
     }
 
@@ -111,13 +140,29 @@ impl Database {
         migrations: Migrations,
     ) -> Result<(), OpenError> {
         match self {
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store.migrate(component, migrations.sqlite).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.migrate(component, migrations.postgres).await,
+        }
+    }
+
+    /// Which file's backfill this process is at.
+    pub(crate) fn is_backfill(&self) -> &IsBackfill {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store.is_backfill(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.is_backfill(),
         }
     }
 
     fn events(&self) -> &dyn EventStore {
         match self {
+            #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => store,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store,
         }
     }
 

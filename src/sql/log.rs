@@ -1,10 +1,27 @@
-//! The log and the account figures as a transaction sees them.
+//! The log as a transaction sees it: appends as rows, rows as events.
+//!
+//! An append's events share one row, so a command costs one insert however many events it has. The body is postcard: a sequence of
+//! (event id, type name, version, bytes). Rows are never updated and never deleted.
 
-use super::{Connection, Transaction};
-use crate::account::AccountState;
+use std::borrow::Cow;
+#[cfg(feature = "postgres")]
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+#[cfg(feature = "postgres")]
+use super::Connection;
+use super::{Row, Transaction};
+use crate::account::{AccountState, MonthState};
 use crate::clock::{BudgetMonth, Timestamp};
+use crate::codec::{Catalog, StreamName};
 use crate::ids::AccountId;
-use crate::store::{Position, RecordedEvent, StoreError};
+use crate::store::figures::Stored;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::Session;
+use crate::store::{Append, EventId, Position, RecordedEvent, Revision, StoreError};
 
 /// Where an append stands in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +34,160 @@ pub struct AppendSpan {
     pub posted_at: Timestamp,
 }
 
+/// Where the log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// Its last event.
+    pub(crate) head: Position,
+    /// When that was recorded; none for an empty log.
+    pub(crate) posted_at: Option<Timestamp>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredEvent<'a> {
+    id: [u8; 16],
+    type_name: &'a str,
+    version: u16,
+    #[serde(borrow, with = "serde_bytes")]
+    data: &'a [u8],
+}
+
+/// The body of an append's row.
+pub(crate) fn body_of(append: &Append) -> Vec<u8> {
+    let events = append.events.iter().map(|event| StoredEvent {
+        id: event.id.get().into_bytes(),
+        type_name: event.event_type.name,
+        version: event.event_type.version,
+        data: &event.data,
+    });
+    pack(events.collect())
+}
+
+fn pack(events: Vec<StoredEvent<'_>>) -> Vec<u8> {
+    postcard::to_stdvec(&events).expect("names and bytes always serialize")
+}
+
+/// A count or a revision as it is stored.
+pub(crate) fn stored_u64(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 impl Transaction<'_> {
+    /// Writes an append's row; its first event gets the place `first`. For a transaction that keeps other appends out.
+    pub(crate) fn insert_append(
+        &self,
+        first: Position,
+        append: &Append,
+        posted_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let place = (first, append.stream.as_str(), append.expected.next());
+        let what = (append.events.len(), body_of(append));
+        self.insert_row(place, what, (posted_at, &append.metadata))
+    }
+
+    /// Writes events that another ledger recorded as one append.
+    pub(crate) fn insert_recorded(&self, recorded: &[RecordedEvent]) -> Result<(), StoreError> {
+        let Some(first) = recorded.first() else {
+            return Ok(());
+        };
+        let metadata =
+            std::str::from_utf8(&first.metadata).map_err(|error| StoreError::Corrupt {
+                position: first.position,
+                why: format!("metadata: {error}"),
+            })?;
+        let events = recorded.iter().map(|event| StoredEvent {
+            id: event.id.get().into_bytes(),
+            type_name: &event.type_name,
+            version: event.version,
+            data: &event.data,
+        });
+        let place = (first.position, first.stream.as_str(), first.revision);
+        let what = (recorded.len(), pack(events.collect()));
+        self.insert_row(place, what, (first.posted_at, metadata))
+    }
+
+    fn insert_row(
+        &self,
+        (first, stream, revision): (Position, &str, Revision),
+        (events, body): (usize, Vec<u8>),
+        (posted_at, metadata): (Timestamp, &str),
+    ) -> Result<(), StoreError> {
+        let sql =
+            "INSERT INTO appends (position, stream, revision, events, posted_at, metadata, body)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let values = crate::values![
+            first.get(),
+            stream,
+            stored_u64(revision.get()),
+            stored_u64(events as u64),
+            posted_at.as_micros(),
+            metadata,
+            body.as_slice(),
+        ];
+        self.execute(sql, values).map(|_| ())
+    }
+
+    /// The last event's place and instant.
+    pub(crate) fn read_tail(&self) -> Result<Tail, StoreError> {
+        let sql =
+            "SELECT position + events - 1, posted_at FROM appends ORDER BY position DESC LIMIT 1";
+        let last = self.row(sql, &[], |row| {
+            Ok(Tail {
+                head: Position::new(row.get(0)?),
+                posted_at: Some(Timestamp::from_micros(row.get(1)?)),
+            })
+        })?;
+        Ok(last.unwrap_or(Tail {
+            head: Position::START,
+            posted_at: None,
+        }))
+    }
+
     /// The last committed position.
     pub fn read_head(&self) -> Result<Position, StoreError> {
-        match &self.connection {
-            Connection::Sqlite(connection) => crate::store::sqlite::read_head(connection),
+        Ok(self.read_tail()?.head)
+    }
+
+    /// A stream's last revision; none if it has no event.
+    pub(crate) fn read_last_revision(
+        &self,
+        stream: &StreamName,
+    ) -> Result<Option<Revision>, StoreError> {
+        let sql = "SELECT revision + events - 1 FROM appends
+            WHERE stream = ?1 ORDER BY revision DESC LIMIT 1";
+        self.row(sql, crate::values![stream.as_str()], |row| {
+            Ok(Revision::new(row.get::<i64>(0)?.unsigned_abs()))
+        })
+    }
+
+    /// The events of one stream from `from` on, in order.
+    pub(crate) fn read_stream(
+        &self,
+        stream: &StreamName,
+        from: Revision,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
+        let sql =
+            "SELECT position, stream, revision, events, posted_at, metadata, body FROM appends
+            WHERE stream = ?1 ORDER BY revision";
+        let mut events = Vec::new();
+        self.each(sql, crate::values![stream.as_str()], |row| {
+            unpack(row, Some(stream), &mut events)
+        })?;
+        events.retain(|event| event.revision >= from);
+        Ok(events)
+    }
+
+    /// The events of many streams, each whole, in the order of `streams`.
+    pub(crate) fn read_streams(
+        &self,
+        streams: &[StreamName],
+    ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
+        #[cfg(feature = "postgres")]
+        if let Connection::Postgres(session) = &self.connection {
+            return read_many(session, streams);
         }
+        let whole = |stream| self.read_stream(stream, Revision::FIRST);
+        streams.iter().map(whole).collect()
     }
 
     /// At most `limit` events of the log after `after`, in order.
@@ -31,11 +196,38 @@ impl Transaction<'_> {
         after: Position,
         limit: usize,
     ) -> Result<Vec<RecordedEvent>, StoreError> {
-        match &self.connection {
-            Connection::Sqlite(connection) => {
-                crate::store::sqlite::read_page(connection, after, limit)
+        // The first row is the one that holds the next event: an append may have been read in part.
+        let first =
+            "SELECT position, stream, revision, events, posted_at, metadata, body FROM appends
+            WHERE position >= (SELECT coalesce(max(position), 0) FROM appends WHERE position <= ?1)
+            ORDER BY position LIMIT ?2";
+        let more =
+            "SELECT position, stream, revision, events, posted_at, metadata, body FROM appends
+            WHERE position > ?1 ORDER BY position LIMIT ?2";
+        let (mut sql, mut place) = (first, after.get().saturating_add(1));
+        let mut events: Vec<RecordedEvent> = Vec::with_capacity(limit.min(4_096));
+        while events.len() < limit {
+            // Most appends have two events or more: few rows are fetched in vain, and a second look is rare.
+            let asked = stored_u64(((limit - events.len()) / 2 + 2) as u64);
+            let (mut found, mut taken, mut last) = (0, 0, place);
+            self.each(sql, crate::values![place, asked], |row| {
+                found += 1;
+                if events.len() < limit {
+                    unpack(row, None, &mut events)?;
+                    (taken, last) = (found, row.get(0)?);
+                }
+                Ok(())
+            })?;
+            if sql == first {
+                events.retain(|event| event.position > after);
             }
+            if taken == found && found < asked {
+                break;
+            }
+            (sql, place) = (more, last);
         }
+        events.truncate(limit);
+        Ok(events)
     }
 
     /// The last event that was posted before `at`; [`Position::START`] if none was. Instants never decrease with the position, so
@@ -77,30 +269,89 @@ impl Transaction<'_> {
         })?;
         Ok(span.filter(|span| span.last >= position))
     }
+}
 
-    /// An account's figures, with those of `month`; zeros for an unknown account.
-    pub fn read_account(
+/// One statement for all streams: on a server each costs a round trip.
+#[cfg(feature = "postgres")]
+fn read_many(
+    session: &Session,
+    streams: &[StreamName],
+) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
+    let sql = "SELECT position, stream, revision, events, posted_at, metadata, body FROM appends
+        WHERE stream = ANY($1) ORDER BY stream, revision";
+    let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
+    let mut found: HashMap<StreamName, Vec<RecordedEvent>> = HashMap::new();
+    let mut events = Vec::new();
+    for row in &session.rows_of(sql, &names)? {
+        unpack(&Row::of_postgres(row), None, &mut events)?;
+        for event in events.drain(..) {
+            found.entry(event.stream.clone()).or_default().push(event);
+        }
+    }
+    // A stream may be asked for twice.
+    let whole = |stream| found.get(stream).cloned().unwrap_or_default();
+    Ok(streams.iter().map(whole).collect())
+}
+
+impl Stored for &Transaction<'_> {
+    fn last_revision(&self, stream: &StreamName) -> Result<Option<Revision>, StoreError> {
+        self.read_last_revision(stream)
+    }
+
+    fn account(&self, account: &AccountId) -> Result<AccountState, StoreError> {
+        self.read_account_row(account)
+    }
+
+    fn month(
         &self,
         account: &AccountId,
         month: BudgetMonth,
-    ) -> Result<AccountState, StoreError> {
-        match &self.connection {
-            Connection::Sqlite(connection) => {
-                crate::store::sqlite::read_account(connection, account, month)
-            }
-        }
+    ) -> Result<Option<MonthState>, StoreError> {
+        self.read_month(account, month)
     }
+}
 
-    /// At most `limit` accounts after `after` in byte order, with all of their months.
-    pub fn read_accounts(
-        &self,
-        after: Option<&AccountId>,
-        limit: usize,
-    ) -> Result<Vec<(AccountId, AccountState)>, StoreError> {
-        match &self.connection {
-            Connection::Sqlite(connection) => {
-                crate::store::sqlite::read_accounts(connection, after, limit)
-            }
-        }
+/// Adds the events of one row.
+fn unpack(
+    row: &Row<'_>,
+    stream: Option<&StreamName>,
+    events: &mut Vec<RecordedEvent>,
+) -> Result<(), StoreError> {
+    let first: i64 = row.get(0)?;
+    let position = Position::new(first);
+    let corrupt = |why: String| StoreError::Corrupt { position, why };
+    let stream = match stream {
+        Some(stream) => stream.clone(),
+        None => StreamName::from_stored(row.text(1)?),
+    };
+    let revision: i64 = row.get(2)?;
+    let count: i64 = row.get(3)?;
+    let posted_at = Timestamp::from_micros(row.get(4)?);
+    let metadata = Bytes::copy_from_slice(row.text(5)?.as_bytes());
+    let body = Bytes::from(row.get::<Vec<u8>>(6)?);
+    let stored: Vec<StoredEvent<'_>> =
+        postcard::from_bytes(&body).map_err(|error| corrupt(format!("append: {error}")))?;
+    if i64::try_from(stored.len()) != Ok(count) {
+        return Err(corrupt(format!(
+            "append has {} events, not {count}",
+            stored.len()
+        )));
     }
+    let revision = u64::try_from(revision).map_err(|_| corrupt(format!("revision {revision}")))?;
+    for (offset, event) in (0_u32..).zip(stored) {
+        events.push(RecordedEvent {
+            position: Position::new(first.saturating_add(i64::from(offset))),
+            stream: stream.clone(),
+            revision: Revision::new(revision).plus(u64::from(offset)),
+            id: EventId::new(Uuid::from_bytes(event.id)),
+            type_name: Catalog::standard()
+                .known_name(event.type_name)
+                .map_or_else(|| Cow::Owned(event.type_name.to_owned()), Cow::Borrowed),
+            version: event.version,
+            posted_at,
+            metadata: metadata.clone(),
+            data: body.slice_ref(event.data),
+        });
+    }
+    Ok(())
 }

@@ -15,6 +15,7 @@
 //! The functions are synchronous. SQLite answers on the calling thread, and a round trip through an executor for each row would make it
 //! ten times slower; to PostgreSQL a thread that may block waits for each answer. An error rolls everything back.
 
+pub(crate) mod accounts;
 mod database;
 pub mod log;
 mod value;
@@ -23,6 +24,8 @@ pub use database::{Database, Migrations};
 pub use value::{Column, Row, Value};
 
 use crate::store::StoreError;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::Session;
 
 /// The values of a statement, in the order of their numbers: integers, floats, texts, bytes, and options of them.
 #[macro_export]
@@ -41,13 +44,34 @@ pub enum Dialect {
     Postgres,
 }
 
+/// The guard of a ledger on PostgreSQL: how its index is made, if there is one.
+pub(crate) const GUARD: &str =
+    "SELECT CASE WHEN i.indisunique AND i.indisvalid AND i.indnatts = 2 AND i.indpred IS NULL
+        THEN pg_catalog.pg_get_indexdef(i.indexrelid, 1, true) || ' ' || pg_catalog.pg_get_indexdef(i.indexrelid, 2, true)
+        ELSE '' END
+    FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = current_schema() AND c.relname = 'appends_stream_revision'";
+
+/// What is wrong with a guard of which [`GUARD`] has found this.
+pub(crate) fn guard_fault(found: Option<&str>) -> Option<&'static str> {
+    match found {
+        Some("stream revision") => None,
+        Some(_) => Some("index appends_stream_revision is not as it was made"),
+        None => Some("index appends_stream_revision is missing"),
+    }
+}
+
 /// A transaction that is open: ended by whoever gave it.
 pub struct Transaction<'c> {
     connection: Connection<'c>,
 }
 
 enum Connection<'c> {
+    #[cfg(feature = "sqlite")]
     Sqlite(&'c rusqlite::Connection),
+    #[cfg(feature = "postgres")]
+    Postgres(&'c Session),
 }
 
 impl std::fmt::Debug for Transaction<'_> {
@@ -60,6 +84,7 @@ impl std::fmt::Debug for Transaction<'_> {
 
 impl<'c> Transaction<'c> {
     /// Statements on a connection of SQLite's, in the transaction that it is in.
+    #[cfg(feature = "sqlite")]
     #[must_use]
     pub const fn on_sqlite(connection: &'c rusqlite::Connection) -> Self {
         Self {
@@ -67,19 +92,43 @@ impl<'c> Transaction<'c> {
         }
     }
 
+    /// Statements in the transaction that a session is in.
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn on_postgres(session: &'c Session) -> Self {
+        Self {
+            connection: Connection::Postgres(session),
+        }
+    }
+
+    /// Ends the transaction of a session. For whoever has begun it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn end_postgres(&self, is_commit: bool) -> Result<(), StoreError> {
+        match &self.connection {
+            #[cfg(feature = "sqlite")]
+            Connection::Sqlite(_) => Ok(()),
+            Connection::Postgres(session) => session.end(is_commit),
+        }
+    }
+
     /// Whose SQL it speaks.
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
         match self.connection {
+            #[cfg(feature = "sqlite")]
             Connection::Sqlite(_) => Dialect::Sqlite,
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(_) => Dialect::Postgres,
         }
     }
 
     /// The connection, if it is SQLite's.
+    #[cfg(feature = "sqlite")]
     #[must_use]
     pub const fn sqlite(&self) -> Option<&'c rusqlite::Connection> {
         match self.connection {
             Connection::Sqlite(connection) => Some(connection),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(_) => None,
         }
     }
 
@@ -88,6 +137,7 @@ impl<'c> Transaction<'c> {
     /// A row that breaks a constraint is [`StoreError::Damaged`]: another one stands where the rows before it leave no room for it.
     pub fn execute(&self, sql: &str, values: &[Value<'_>]) -> Result<u64, StoreError> {
         match &self.connection {
+            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 let changed = statement
@@ -95,6 +145,8 @@ impl<'c> Transaction<'c> {
                     .map_err(table_error)?;
                 Ok(changed as u64)
             }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => session.execute(sql, values),
         }
     }
 
@@ -106,6 +158,7 @@ impl<'c> Transaction<'c> {
             return Ok(());
         }
         match &self.connection {
+            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 for values in rows {
@@ -115,6 +168,8 @@ impl<'c> Transaction<'c> {
                 }
                 Ok(())
             }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => session.execute_many(sql, rows),
         }
     }
 
@@ -126,6 +181,7 @@ impl<'c> Transaction<'c> {
         mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
         match &self.connection {
+            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 let mut rows = statement
@@ -133,6 +189,12 @@ impl<'c> Transaction<'c> {
                     .map_err(table_error)?;
                 let row = rows.next().map_err(table_error)?;
                 row.map(|row| read(&Row::of_sqlite(row))).transpose()
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => {
+                let rows = session.rows(sql, values)?;
+                let row = rows.first();
+                row.map(|row| read(&Row::of_postgres(row))).transpose()
             }
         }
     }
@@ -144,17 +206,37 @@ impl<'c> Transaction<'c> {
         values: &[Value<'_>],
         mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
+        let mut all = Vec::new();
+        self.each(sql, values, |row| {
+            all.push(read(row)?);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Gives every row of a query to `read`, as it comes.
+    pub(crate) fn each(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        mut read: impl FnMut(&Row<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         match &self.connection {
+            #[cfg(feature = "sqlite")]
             Connection::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(sql).map_err(table_error)?;
                 let mut rows = statement
                     .query(rusqlite::params_from_iter(values))
                     .map_err(table_error)?;
-                let mut all = Vec::new();
                 while let Some(row) = rows.next().map_err(table_error)? {
-                    all.push(read(&Row::of_sqlite(row))?);
+                    read(&Row::of_sqlite(row))?;
                 }
-                Ok(all)
+                Ok(())
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => {
+                let rows = session.rows(sql, values)?;
+                rows.iter().try_for_each(|row| read(&Row::of_postgres(row)))
             }
         }
     }
@@ -172,20 +254,35 @@ impl<'c> Transaction<'c> {
         Ok(found.is_some())
     }
 
+    /// What of the ledger's guard is not there as it was made: on a server, the index that lets one of two appends at one revision in. The file of an embedded
+    /// ledger is looked at as a whole ([`crate::store::sqlite::ledger_schema_faults`]).
+    pub fn guard_faults(&self) -> Result<Vec<String>, StoreError> {
+        if self.dialect() != Dialect::Postgres {
+            return Ok(Vec::new());
+        }
+        let found = self.row(GUARD, &[], |row| row.get::<String>(0))?;
+        let fault = guard_fault(found.as_deref());
+        Ok(fault.map(str::to_owned).into_iter().collect())
+    }
+
     /// Keeps appends out until this transaction ends, so that the log's head and the account figures stay what they are. For a writing transaction.
     pub fn hold_log(&self) -> Result<(), StoreError> {
         match &self.connection {
             // The file has one writer, and this is it.
+            #[cfg(feature = "sqlite")]
             Connection::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => session.hold_log(),
         }
     }
 }
 
 /// Maps an error of a statement on a table.
+#[cfg(feature = "sqlite")]
 fn table_error(error: rusqlite::Error) -> StoreError {
     if error.sqlite_error_code() == Some(rusqlite::ffi::ErrorCode::ConstraintViolation) {
         return StoreError::Damaged {
-            why: format!("a projection's table: {error}"),
+            why: format!("a row does not fit its table: {error}"),
         };
     }
     crate::store::sqlite::store_error(error)

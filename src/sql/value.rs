@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use crate::store::StoreError;
+#[cfg(feature = "postgres")]
+use crate::store::postgres;
 
 /// A value of a statement. An absent one keeps its type, which PostgreSQL asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +91,7 @@ impl From<Option<f64>> for Value<'_> {
     }
 }
 
+#[cfg(feature = "sqlite")]
 impl rusqlite::ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
         use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -109,7 +112,10 @@ impl rusqlite::ToSql for Value<'_> {
 pub struct Row<'r>(RowOf<'r>);
 
 enum RowOf<'r> {
+    #[cfg(feature = "sqlite")]
     Sqlite(&'r rusqlite::Row<'r>),
+    #[cfg(feature = "postgres")]
+    Postgres(&'r sqlx::postgres::PgRow),
 }
 
 impl std::fmt::Debug for RowOf<'_> {
@@ -119,13 +125,34 @@ impl std::fmt::Debug for RowOf<'_> {
 }
 
 impl<'r> Row<'r> {
+    #[cfg(feature = "sqlite")]
     pub(super) const fn of_sqlite(row: &'r rusqlite::Row<'r>) -> Self {
         Self(RowOf::Sqlite(row))
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) const fn of_postgres(row: &'r sqlx::postgres::PgRow) -> Self {
+        Self(RowOf::Postgres(row))
     }
 
     /// The column at `index`, from 0. An error if it holds another type of value: the table is not what it was.
     pub fn get<T: Column>(&self, index: usize) -> Result<T, StoreError> {
         T::column(self, index)
+    }
+
+    /// The text at `index`.
+    pub fn text(&self, index: usize) -> Result<&str, StoreError> {
+        match self.0 {
+            #[cfg(feature = "sqlite")]
+            RowOf::Sqlite(row) => {
+                let value = row.get_ref(index).map_err(super::table_error)?;
+                value
+                    .as_str()
+                    .map_err(|error| super::table_error(error.into()))
+            }
+            #[cfg(feature = "postgres")]
+            RowOf::Postgres(row) => postgres::plain(row, index),
+        }
     }
 }
 
@@ -136,18 +163,21 @@ pub trait Column: Sized {
 }
 
 macro_rules! plain {
-    ($($column:ty),*) => {
+    ($($column:ty, $of_postgres:ident);*) => {
         $(impl Column for $column {
             fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
                 match row.0 {
+                    #[cfg(feature = "sqlite")]
                     RowOf::Sqlite(row) => row.get(index).map_err(super::table_error),
+                    #[cfg(feature = "postgres")]
+                    RowOf::Postgres(row) => postgres::$of_postgres(row, index),
                 }
             }
         })*
     };
 }
 
-plain!(i64, f64, String, Vec<u8>);
+plain!(i64, integer; f64, plain; String, plain; Vec<u8>, plain);
 
 impl Column for u32 {
     fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
@@ -161,6 +191,9 @@ impl Column for u32 {
 impl<T: Column> Column for Option<T> {
     fn column(row: &Row<'_>, index: usize) -> Result<Self, StoreError> {
         let is_absent = match row.0 {
+            #[cfg(feature = "postgres")]
+            RowOf::Postgres(row) => postgres::is_null(row, index)?,
+            #[cfg(feature = "sqlite")]
             RowOf::Sqlite(row) => row
                 .get_ref(index)
                 .map_err(super::table_error)

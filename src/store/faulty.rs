@@ -35,6 +35,7 @@ pub struct FaultyStore {
     inner: Arc<dyn EventStore>,
     faults: Faults,
     state: AtomicU64,
+    met: AtomicU64,
 }
 
 enum Fate {
@@ -52,7 +53,13 @@ impl FaultyStore {
             inner,
             faults,
             state: AtomicU64::new(seed),
+            met: AtomicU64::new(0),
         }
+    }
+
+    /// How many appends met a fault.
+    pub fn met(&self) -> u64 {
+        self.met.load(Ordering::Relaxed)
     }
 
     fn draw(&self) -> Fate {
@@ -68,6 +75,9 @@ impl FaultyStore {
             lost_before,
             unavailable,
         } = self.faults;
+        if draw < lost_after + lost_before + unavailable {
+            self.met.fetch_add(1, Ordering::Relaxed);
+        }
         if draw < lost_after {
             Fate::LostAfter
         } else if draw < lost_after + lost_before {

@@ -13,13 +13,29 @@
 //!
 //! Implementations: [`memory`] for tests, [`sqlite`] embedded. `kurrentdb` (feature `kurrentdb`) is a log without account figures. `conformance` (feature `testing`) is the suite that each of them passes.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod backfill;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod figures;
+#[cfg(all(feature = "sqlite", any(test, feature = "testing")))]
+pub mod fresh;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod group;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod import;
 #[cfg(feature = "kurrentdb")]
 pub mod kurrentdb;
 pub mod memory;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod opening;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -37,6 +53,14 @@ use crate::codec::{Event, EventType, Metadata, Stream, StreamName, event_id};
 use crate::credits::Scale;
 use crate::ids::{AccountId, CommandId};
 use crate::job::JobEvent;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use self::{
+    backfill::{Backfill, BackfillError, Begun, Closing},
+    group::{MAX_GROUP, QUEUE},
+    import::{ImportError, LogImport},
+    opening::{Migration, OpenError},
+};
 
 /// The place of an event in its stream, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,6 +155,32 @@ pub struct Identity {
     pub zone: Zone,
     /// How many decimals people are shown.
     pub scale: Scale,
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl Identity {
+    /// An error if it is not what was asked for: neither changes once the ledger is made.
+    pub(crate) fn check_asked(
+        &self,
+        zone: Option<Zone>,
+        scale: Option<Scale>,
+    ) -> Result<(), OpenError> {
+        if let Some(asked) = zone.filter(|asked| *asked != self.zone) {
+            return Err(OpenError::Differs {
+                what: "zone",
+                stored: self.zone.name().to_owned(),
+                asked: asked.name().to_owned(),
+            });
+        }
+        if let Some(asked) = scale.filter(|asked| *asked != self.scale) {
+            return Err(OpenError::Differs {
+                what: "scale",
+                stored: self.scale.get().to_string(),
+                asked: asked.get().to_string(),
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Which revision an append follows.

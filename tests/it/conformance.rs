@@ -5,8 +5,8 @@ use std::sync::Arc;
 use recoup::Zone;
 use recoup::store::conformance::Fixture;
 use recoup::store::faulty::{Faults, FaultyStore};
+use recoup::store::fresh::Fresh;
 use recoup::store::memory::MemoryStore;
-use recoup::store::sqlite::{Options, SqliteStore};
 
 use crate::values::noon;
 
@@ -16,17 +16,11 @@ recoup::conformance_suite!(memory, || {
     })
 });
 
-recoup::conformance_suite!(sqlite, || {
+// Over the backend that the tests are run over.
+recoup::conformance_suite!(database, || {
     Fixture::new(noon(), |clock| async {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let options = Options {
-            clock,
-            ..Options::at(folder.path().join("ledger.db"))
-        };
-        let store = SqliteStore::open(options)
-            .await
-            .expect("a fresh ledger opens");
-        (store, folder)
+        let fresh = Fresh::new();
+        (fresh.open(clock).await, fresh)
     })
 });
 

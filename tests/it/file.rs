@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use recoup::store::OpenError;
 use recoup::store::StoreError;
-use recoup::store::sqlite::{OpenError, Options, SqliteStore};
+use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{CommandId, EventStore, Grant, Ledger, Position};
 
 use crate::stores::ledger;

@@ -1,58 +1,57 @@
-//! Stores to test a ledger over: real SQLite files, and a wrapper whose answers go as a test has written down.
+//! Stores to test a ledger over: real ones, and a wrapper whose answers go as a test has written down.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use recoup::codec::StreamName;
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::sql::Database;
+use recoup::store::fresh::{Fresh, backend};
 use recoup::store::{Append, Appended, Identity, RecordedEvent, StoreError};
 use recoup::{
     AccountId, AccountState, BudgetMonth, Clock, EventStore, Ledger, ManualClock, Policies,
     Position, Revision, Timestamp,
 };
-use tempfile::TempDir;
 use tokio::sync::watch;
 
 use crate::values::noon;
 
-/// A ledger's file in a folder that goes with it, and its clock.
-pub(crate) struct File {
+/// A ledger's place, which goes with it, and its clock.
+pub(crate) struct Place {
     pub(crate) clock: ManualClock,
-    folder: TempDir,
+    pub(crate) fresh: Fresh,
 }
 
-impl File {
+impl Place {
     pub(crate) fn new() -> Self {
         Self::starting_at(noon())
     }
 
     pub(crate) fn starting_at(start: Timestamp) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
         Self {
             clock: ManualClock::starting_at(start),
-            folder,
+            fresh: Fresh::new(),
         }
     }
 
-    pub(crate) fn path(&self) -> impl AsRef<Path> + use<> {
-        self.folder.path().join("ledger.db")
-    }
-
-    /// A store of its own on the file, as another process would have.
-    pub(crate) async fn store(&self) -> Arc<SqliteStore> {
+    /// A store of its own on it, as another process would have.
+    pub(crate) async fn store(&self) -> Arc<Database> {
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
-        let options = Options {
-            clock,
-            ..Options::at(self.path())
-        };
-        Arc::new(SqliteStore::open(options).await.expect("the ledger opens"))
+        Arc::new(self.fresh.open(clock).await)
     }
 
     /// A ledger with a store and a cache of its own.
     pub(crate) async fn ledger(&self) -> Ledger {
         ledger(self.store().await)
+    }
+}
+
+/// How many tries of a property: a tenth over a server, where each ledger is a schema that has to be made.
+pub(crate) fn tries(cases: u32) -> u32 {
+    if backend() == "sqlite" {
+        cases
+    } else {
+        cases.div_ceil(10)
     }
 }
 

@@ -36,6 +36,10 @@ pub(super) fn check(tx: &Transaction<'_>, report: &mut Report) -> Result<(), Sto
 
 /// What a PostgreSQL schema must have: what our migrations made, and no index that is not kept up to date, whosever it is.
 fn check_relations(tx: &Transaction<'_>, report: &mut Report) -> Result<(), StoreError> {
+    report.count(Area::File, 1);
+    for fault in tx.guard_faults()? {
+        report.wrong(Area::File, "schema", fault);
+    }
     // Before projections were first opened there are none of ours.
     let sql = "SELECT CAST(max(number) AS BIGINT) FROM migrations WHERE component = ?1";
     let made = match tx.has_table("migrations")? {

@@ -154,7 +154,7 @@ async fn a_broken_append_ends_the_reading_and_says_so() {
             .await;
     }
     world.project().await;
-    world.sql("UPDATE appends SET body = x'00' WHERE position = 15");
+    world.set_body(15, &[0]);
     let audit = audit(&world.store).await.unwrap();
     let texts = texts(&audit);
     assert_eq!(audit.events, 14);

@@ -3,7 +3,7 @@
 use recoup::EventStore;
 use recoup_projections::{Projection, Projections};
 
-use crate::world::{Tables, World, open};
+use crate::world::World;
 
 #[tokio::test]
 async fn any_split_of_batches_equals_one_batch() {
@@ -40,7 +40,7 @@ async fn a_restart_in_between_changes_nothing() {
     let store = world.beside().await;
     let again = Projections::open(store).await.unwrap().with_page_events(5);
     again.catch_up().await.unwrap();
-    let tables = Tables::read(&world.path());
+    let tables = world.tables();
     tables.assert_same(&world.tables_by_pages_of(10_000).await, "restarted");
 }
 
@@ -55,7 +55,7 @@ async fn runners_of_two_processes_apply_each_page_once() {
     let (one, other) = tokio::join!(one.catch_up(), other.catch_up());
     let applied = one.unwrap().events_applied + other.unwrap().events_applied;
     assert_eq!(applied, head * Projection::ALL.len() as u64);
-    let tables = Tables::read(&world.path());
+    let tables = world.tables();
     tables.assert_same(&world.tables_by_pages_of(10_000).await, "two runners");
 }
 
@@ -81,7 +81,7 @@ async fn a_projection_that_is_behind_joins_the_others() {
             .iter()
             .all(|at| at.position == head && at.lag_events == 0)
     );
-    let tables = Tables::read(&world.path());
+    let tables = world.tables();
     tables.assert_same(&world.tables_by_pages_of(10_000).await, "joined");
 }
 
@@ -90,13 +90,13 @@ async fn rows_that_are_ahead_of_their_checkpoint_are_not_counted_twice() {
     let world = World::new().await;
     world.busy(300, 11).await;
     world.project().await;
-    let before = Tables::read(&world.path());
+    let before = world.tables();
     // As after a repair that folded farther than the live runner had come.
     world.sql("UPDATE checkpoints SET position = 0, event_id = NULL");
     let projections = world.projections().await.with_page_events(9);
     assert_eq!(projections.catch_up().await.unwrap().halted().count(), 0);
     assert!(!before.of("contradictions").is_empty());
-    Tables::read(&world.path()).assert_same(&before, "applied again");
+    world.tables().assert_same(&before, "applied again");
 }
 
 #[tokio::test]
@@ -104,8 +104,8 @@ async fn opening_again_keeps_what_is_there() {
     let world = World::new().await;
     world.busy(60, 7).await;
     world.project().await;
-    let before = Tables::read(&world.path());
-    let store = open(&world.path(), &world.clock, None).await;
+    let before = world.tables();
+    let store = world.beside().await;
     let progress = Projections::open(store)
         .await
         .unwrap()
@@ -113,5 +113,5 @@ async fn opening_again_keeps_what_is_there() {
         .await
         .unwrap();
     assert_eq!((progress.events_read, progress.events_applied), (0, 0));
-    Tables::read(&world.path()).assert_same(&before, "opened again");
+    world.tables().assert_same(&before, "opened again");
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use recoup::store::fresh::{Opening, backend};
 use recoup::store::sqlite::{Options, SqliteStore};
 
 use crate::audit::texts;
@@ -46,7 +47,7 @@ async fn a_guard_or_a_table_that_is_gone_is_found() {
 async fn a_ledger_without_its_guard_is_not_opened() {
     let world = world().await;
     world.sql("DROP INDEX appends_stream_revision");
-    let opened = SqliteStore::open(Options::at(world.path())).await;
+    let opened = world.fresh.open_with(Opening::default()).await;
     let why = opened.map(|_| ()).unwrap_err().to_string();
     assert!(
         why.contains("index appends_stream_revision is missing"),
@@ -57,6 +58,10 @@ async fn a_ledger_without_its_guard_is_not_opened() {
 /// One byte of the guard: the next charge of that job would find nothing in its way.
 #[tokio::test]
 async fn an_index_that_lacks_an_entry_is_found() {
+    if backend() != "sqlite" {
+        eprintln!("skipped: it changes bytes of the ledger's file");
+        return;
+    }
     let world = world().await;
     let connection = rusqlite::Connection::open(world.path()).unwrap();
     let page = "SELECT rootpage FROM sqlite_schema WHERE name = 'appends_stream_revision'";
@@ -68,10 +73,11 @@ async fn an_index_that_lacks_an_entry_is_found() {
     let page = &mut bytes[(page as usize - 1) * 4_096..page as usize * 4_096];
     let at = page.windows(6).position(|some| some == b"job-j2").unwrap();
     page[at + 5] = b'!';
-    let copy = world.folder.path().join("copy.db");
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.db");
     fs::write(&copy, bytes).unwrap();
     let store = SqliteStore::open(Options::at(copy)).await.unwrap();
-    let found = texts(&audit(&store).await.unwrap());
+    let found = texts(&audit(&store.into()).await.unwrap());
     assert!(
         found.iter().any(|text| text.starts_with("file: pages: ")),
         "{found:#?}"
@@ -80,24 +86,26 @@ async fn an_index_that_lacks_an_entry_is_found() {
 
 #[tokio::test]
 async fn an_id_is_that_of_its_place_and_command() {
-    for (sql, position) in [
-        (
+    let another_command = |world: &World| {
+        world.sql(
             r#"UPDATE appends SET metadata = replace(metadata, '"$causationId":"', '"$causationId":"x') WHERE position = 2"#,
-            2,
-        ),
-        (
-            "UPDATE appends SET body = CAST(substr(body, 1, 1) || x'00' || substr(body, 3) AS BLOB) WHERE position = 2",
-            2,
-        ),
-    ] {
+        );
+    };
+    let another_id = |world: &World| {
+        let mut body = world.body(2);
+        // Behind the number of events, the first byte of an id.
+        body[1] ^= 0xFF;
+        world.set_body(2, &body);
+    };
+    let changes: [&dyn Fn(&World); 2] = [&another_command, &another_id];
+    for change in changes {
         let world = world().await;
-        world.sql(sql);
+        change(&world);
         let found = found(&world).await;
-        let start =
-            format!("events: event {position}: its id is not that of its place and command");
+        let start = "events: event 2: its id is not that of its place and command";
         assert!(
-            found.iter().any(|text| text.starts_with(&start)),
-            "{sql}: {found:#?}"
+            found.iter().any(|text| text.starts_with(start)),
+            "{found:#?}"
         );
     }
 }

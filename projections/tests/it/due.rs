@@ -7,7 +7,7 @@ use recoup::{
 };
 use recoup_projections::{DeadLetterFilter, DeadLetterRow, Projections};
 
-use crate::world::{CLAIMED, EXTERNAL, Tables, World, account, at, fail, job, succeed};
+use crate::world::{CLAIMED, EXTERNAL, World, account, at, fail, job, succeed};
 
 fn start() -> JobCommand {
     JobCommand::Start {
@@ -102,7 +102,7 @@ async fn an_external_job_has_timers_and_is_never_given_to_a_worker() {
         startable(&projections, at("2030-01-01T00:00:00Z")).await,
         [""; 0]
     );
-    let row = &Tables::read(&world.path()).of("due")[0].clone();
+    let row = &world.tables().of("due")[0].clone();
     assert!(row.contains("acme") && row.contains("external"), "{row}");
     world.succeed("j", 2).await;
     assert_eq!(due(&world, &projections).await, [""; 0]);

@@ -1,15 +1,13 @@
 //! The example does what it says.
 
-use crate::world::World;
-
 #[expect(dead_code, reason = "its main prints what is looked at here")]
 #[path = "../../examples/worker.rs"]
 mod worker;
 
 #[tokio::test]
 async fn the_worker_ends_with_every_job_settled() {
-    let world = World::new().await;
-    let path = world.folder.path().join("worker.db");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.db");
     let summary = worker::work_off(&path).await.unwrap();
     let states: Vec<_> = summary.states.values().copied().collect();
     // cursed, flaky, sound-1, sound-2

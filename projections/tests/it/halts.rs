@@ -5,7 +5,7 @@ use recoup::job::{AttemptFailed, JobEvent};
 use recoup::{Attempt, EventStore, FailureClass};
 use recoup_projections::{Checkpoint, JobFilter, Projection, ProjectionError};
 
-use crate::world::{EXTERNAL, PAUSED, Tables, World, account, follows};
+use crate::world::{EXTERNAL, PAUSED, World, account, follows};
 
 fn of(checkpoints: &[Checkpoint], projection: Projection) -> &Checkpoint {
     checkpoints
@@ -109,7 +109,7 @@ async fn corrupt_bytes_halt_as_well() {
     world.postpaid("acme").await;
     world.charge("j1", "acme", EXTERNAL, 40).await;
     world.charge("j2", "acme", EXTERNAL, 2).await;
-    world.sql("UPDATE appends SET body = x'FFFF' WHERE position = 3");
+    world.set_body(3, &[0xFF, 0xFF]);
     let projections = world.projections().await;
     let progress = projections.catch_up().await.unwrap();
     assert_eq!(progress.halted().count(), Projection::ALL.len());
@@ -146,7 +146,7 @@ async fn one_projection_halts_and_the_others_go_on() {
     );
     // j2's end came before it and is kept.
     assert_eq!(jobs.position.get() + 1, halt.position.get());
-    let rows = Tables::read(&world.path());
+    let rows = world.tables();
     assert!(
         rows.of("jobs")[0].contains("delivered"),
         "{:?}",
@@ -204,7 +204,7 @@ async fn rows_of_another_definition_are_neither_added_to_nor_repaired() {
         "UPDATE checkpoints SET definition = 'version 0, zone UTC' WHERE projection = 'entries'",
     );
     world.busy(10, 9).await;
-    let before = Tables::read(&world.path());
+    let before = world.tables();
     let projections = world.projections().await;
     let error = projections.catch_up().await.unwrap_err();
     assert!(
@@ -218,7 +218,7 @@ async fn rows_of_another_definition_are_neither_added_to_nor_repaired() {
         "{error}"
     );
     assert!(error.to_string().contains("version 0, zone UTC"), "{error}");
-    Tables::read(&world.path()).assert_same(&before, "refused");
+    world.tables().assert_same(&before, "refused");
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn a_checkpoint_of_another_log_is_refused_by_name() {
     world.sql(&format!(
         "UPDATE checkpoints SET event_id = '{other}' WHERE projection = 'jobs'"
     ));
-    let before = Tables::read(&world.path());
+    let before = world.tables();
     let error = world.projections().await.catch_up().await.unwrap_err();
     assert!(
         matches!(
@@ -251,5 +251,5 @@ async fn a_checkpoint_of_another_log_is_refused_by_name() {
         matches!(&error, ProjectionError::OtherLog { found: None, .. }),
         "{error}"
     );
-    Tables::read(&world.path()).assert_same(&before, "refused");
+    world.tables().assert_same(&before, "refused");
 }

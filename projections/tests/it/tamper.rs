@@ -222,10 +222,21 @@ async fn tables_that_jobs_leave_are_compared_inside_an_append_too() {
         let world = World::new().await;
         world.postpaid("acme").await;
         world.die("j", "acme").await;
-        let connection = rusqlite::Connection::open(world.path()).unwrap();
         let swap = |from: &str, to: &str| {
-            let sql = "UPDATE appends SET body = CAST(replace(CAST(body AS TEXT), ?1, ?2) AS BLOB)";
-            connection.execute(sql, [from, to]).unwrap();
+            for row in world.fresh.table("SELECT position FROM appends") {
+                let position = row[0].parse().unwrap();
+                let body = world.body(position);
+                let mut swapped = body.clone();
+                while let Some(at) = swapped
+                    .windows(from.len())
+                    .position(|some| some == from.as_bytes())
+                {
+                    swapped[at..][..to.len()].copy_from_slice(to.as_bytes());
+                }
+                if swapped != body {
+                    world.set_body(position, &swapped);
+                }
+            }
         };
         let (known, unknown) = (format!("job.{event}"), format!("jox.{event}"));
         swap(&known, &unknown);
@@ -285,14 +296,13 @@ async fn a_stream_that_no_legal_history_has_is_found_once() {
 }
 
 /// The late success's append, cut in two appends of one event each: the delivery, and the reclaim.
-fn cut_success(connection: &rusqlite::Connection) -> [Vec<u8>; 2] {
-    let sql = "SELECT body FROM appends WHERE position = 7";
-    let body: Vec<u8> = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+fn cut_success(world: &World) -> [String; 2] {
+    let body = world.body(7);
     let text = b"recoup.job.reclaimed";
     let at = body.windows(text.len()).position(|some| some == text);
     // A body begins with its number of events; an event with its id of 16 bytes and the length of its type's name.
     let (first, second) = body[1..].split_at(at.unwrap() - 18);
-    [first, second].map(|event| [&[1], event].concat())
+    [first, second].map(|event| world.fresh.literal(&[&[1], event].concat()))
 }
 
 const DELIVERED_REFUNDED: &str =
@@ -301,10 +311,10 @@ const DELIVERED_REFUNDED: &str =
 #[tokio::test]
 async fn half_an_append_is_no_whole_job() {
     let world = world().await;
-    let connection = rusqlite::Connection::open(world.path()).unwrap();
-    let [delivered, _] = cut_success(&connection);
-    let half = "UPDATE appends SET events = 1, body = ?1 WHERE position = 7";
-    connection.execute(half, [delivered]).unwrap();
+    let [delivered, _] = cut_success(&world);
+    world.sql(&format!(
+        "UPDATE appends SET events = 1, body = {delivered} WHERE position = 7"
+    ));
     world.sql("DELETE FROM appends WHERE position > 7");
     assert_eq!(findings(&world, "jobs").await, [DELIVERED_REFUNDED]);
 }
@@ -312,17 +322,16 @@ async fn half_an_append_is_no_whole_job() {
 #[tokio::test]
 async fn a_job_is_whole_after_each_append_and_not_only_in_the_end() {
     let world = world().await;
-    let connection = rusqlite::Connection::open(world.path()).unwrap();
-    let [delivered, reclaimed] = cut_success(&connection);
-    let half = "UPDATE appends SET events = 1, body = ?1 WHERE position = 7";
-    connection.execute(half, [delivered]).unwrap();
+    let [delivered, reclaimed] = cut_success(&world);
+    world.sql(&format!(
+        "UPDATE appends SET events = 1, body = {delivered} WHERE position = 7"
+    ));
     // The other half follows at once, by another command: all is well again, and was not in between.
     let metadata = r#"{"$correlationId":"j1","$causationId":"another"}"#;
-    let rest = "INSERT INTO appends SELECT 8, stream, revision + 1, 1, posted_at, ?1, ?2
-        FROM appends WHERE position = 7";
-    connection
-        .execute(rest, rusqlite::params![metadata, reclaimed])
-        .unwrap();
+    world.sql(&format!(
+        "INSERT INTO appends SELECT 8, stream, revision + 1, 1, posted_at, '{metadata}', {reclaimed}
+        FROM appends WHERE position = 7"
+    ));
     assert_eq!(findings(&world, "jobs").await, [DELIVERED_REFUNDED]);
 }
 

@@ -1,15 +1,17 @@
 //! Ways out of a halt: an event skipped, a projection made anew; what is recorded of it, and what the audit says.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::store::StoreError;
+use recoup::store::fresh::Opening;
 use recoup::{EventStore, Position, Reason};
 use recoup_projections::{Projection, ProjectionError, Projections, Seen, SkipOutcome};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::texts;
-use crate::world::{EXTERNAL, Tables, World, audit, follows};
+use crate::world::{EXTERNAL, World, audit, follows};
 
 /// No wait here takes this long unless something is broken.
 const BOUND: Duration = Duration::from_secs(20);
@@ -62,7 +64,7 @@ async fn wait_for(projections: &Projections, projection: Projection, wanted: (i6
 #[tokio::test]
 async fn a_skip_moves_one_projection_past_one_event_and_is_named_by_the_audit() {
     let (world, projections, position) = halted().await;
-    let before = Tables::read(&world.path());
+    let before = world.tables();
     let outcome = skip(&projections, Projection::Entries, position).await;
     let SkipOutcome::Skipped(skipped) = outcome else {
         panic!("{outcome:?}");
@@ -78,7 +80,7 @@ async fn a_skip_moves_one_projection_past_one_event_and_is_named_by_the_audit() 
         (4, false)
     );
     assert_eq!(position_of(&projections, Projection::Jobs).await, (2, true));
-    let after = Tables::read(&world.path());
+    let after = world.tables();
     assert_eq!(after.of("entries").len(), 2);
     assert_eq!(after.of("daily_usage"), before.of("daily_usage"));
 
@@ -101,13 +103,13 @@ async fn a_skip_moves_one_projection_past_one_event_and_is_named_by_the_audit() 
 #[tokio::test]
 async fn another_event_than_the_one_in_the_way_is_not_skipped() {
     let (world, projections, position) = halted().await;
-    let before = Tables::read(&world.path());
+    let before = world.tables();
     let other = Position::new(position.get() + 1);
     let outcome = skip(&projections, Projection::Jobs, other).await;
     let at_other =
         matches!(&outcome, SkipOutcome::HaltedElsewhere(halt) if halt.position == position);
     assert!(at_other, "{outcome:?}");
-    Tables::read(&world.path()).assert_same(&before, "refused");
+    world.tables().assert_same(&before, "refused");
 }
 
 #[tokio::test]
@@ -145,7 +147,7 @@ async fn an_append_that_is_broken_as_a_whole_is_skipped_as_one() {
     // One append of three events, at 3 to 5.
     world.fail("j1", 1).await;
     world.charge("j2", "acme", EXTERNAL, 2).await;
-    world.sql("UPDATE appends SET body = x'FFFF' WHERE position = 3");
+    world.set_body(3, &[0xFF, 0xFF]);
     let projections = world.project().await;
     let outcome = skip(&projections, Projection::Entries, Position::new(3)).await;
     let SkipOutcome::Skipped(skipped) = outcome else {
@@ -173,7 +175,7 @@ async fn a_reset_makes_the_rows_of_one_projection_anew_with_this_builds_definiti
     let world = World::new().await;
     world.busy(60, 3).await;
     let projections = world.project().await;
-    let good = Tables::read(&world.path());
+    let good = world.tables();
     world.sql(
         "UPDATE checkpoints SET definition = 'version 0, zone UTC' WHERE projection = 'daily_usage';
          UPDATE daily_usage SET charged = charged + 1",
@@ -198,13 +200,13 @@ async fn a_reset_makes_the_rows_of_one_projection_anew_with_this_builds_definiti
     let reset = reset.unwrap();
     assert_eq!(reset.definition.as_deref(), Some("version 0, zone UTC"));
     assert_eq!(reset.rows, good.of("daily_usage").len() as u64);
-    let empty = Tables::read(&world.path());
+    let empty = world.tables();
     assert_eq!(empty.of("daily_usage").len(), 0);
     for table in ["entries", "jobs", "contradictions"] {
         assert_eq!(empty.of(table), good.of(table), "{table}");
     }
     projections.catch_up().await.unwrap();
-    let after = Tables::read(&world.path());
+    let after = world.tables();
     for table in [
         "checkpoints",
         "entries",
@@ -256,12 +258,26 @@ async fn a_checkpoint_that_could_not_be_written_once_is_written_later() {
     let world = World::new().await;
     world.project().await;
     world.grant("acme", "g1", 5).await;
-    let mut options = Options::at(world.path());
-    options.busy_timeout = Duration::from_millis(20);
-    let store = SqliteStore::open(options).await.unwrap();
+    let opening = Opening {
+        clock: Arc::new(world.clock.clone()),
+        busy_timeout: Duration::from_millis(20),
+        ..Opening::default()
+    };
+    let store = world.fresh.open_with(opening).await.unwrap();
     let projections = Projections::open(store).await.unwrap();
-    let holder = rusqlite::Connection::open(world.path()).unwrap();
-    holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (let_go, going) = std::sync::mpsc::channel::<()>();
+    let (begun, beginning) = tokio::sync::oneshot::channel();
+    let holder = world.beside().await;
+    let holder = tokio::spawn(async move {
+        let held = holder.write(move |_| {
+            begun.send(()).unwrap();
+            // Until it is told to, or whoever tells it is gone.
+            let _ = going.recv();
+            Ok::<_, StoreError>(())
+        });
+        held.await
+    });
+    beginning.await.unwrap();
     let stop = CancellationToken::new();
     let failures = AtomicU64::new(0);
     let follow = projections.follow_watched(stop.clone(), |seen| {
@@ -281,7 +297,8 @@ async fn a_checkpoint_that_could_not_be_written_once_is_written_later() {
             position_of(&projections, Projection::Entries).await,
             (0, false)
         );
-        holder.execute_batch("ROLLBACK").unwrap();
+        let_go.send(()).unwrap();
+        holder.await.unwrap().unwrap();
         wait_for(&projections, Projection::Entries, (1, false)).await;
         stop.cancel();
     };

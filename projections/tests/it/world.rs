@@ -1,12 +1,13 @@
 //! A ledger in a folder of its own, on a clock that stands still, and ways to fill and look at it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use recoup::codec::{Event, EventType};
 use recoup::job::JobEvent;
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::sql::Database;
+use recoup::store::fresh::{Fresh, Opening};
 use recoup::store::{Append, Appended, EventId, Expected, NewEvent};
 use recoup::{
     AccountId, Adjust, AdjustmentId, Attempt, CommandId, Cost, Delta, EventStore, FailureClass,
@@ -15,16 +16,15 @@ use recoup::{
 };
 use recoup_projections::audit::Audit;
 use recoup_projections::{ProjectionError, Projections};
-use tempfile::TempDir;
 
 pub(crate) const NOON: &str = "2026-11-29T12:00:00Z";
 pub(crate) const EXTERNAL: &str = "audio.transcribe";
 pub(crate) const CLAIMED: &str = "video.render";
 
 pub(crate) struct World {
-    pub(crate) folder: TempDir,
+    pub(crate) fresh: Fresh,
     pub(crate) clock: ManualClock,
-    pub(crate) store: SqliteStore,
+    pub(crate) store: Database,
     pub(crate) ledger: Ledger,
 }
 
@@ -40,15 +40,17 @@ pub(crate) fn job(name: &str) -> JobId {
     JobId::new(name).unwrap()
 }
 
-pub(crate) async fn open(path: &Path, clock: &ManualClock, zone: Option<Zone>) -> SqliteStore {
-    let mut options = Options::at(path);
-    options.clock = Arc::new(clock.clone());
-    options.zone = zone;
-    SqliteStore::open(options).await.unwrap()
+pub(crate) async fn open(fresh: &Fresh, clock: &ManualClock, zone: Option<Zone>) -> Database {
+    let opening = Opening {
+        clock: Arc::new(clock.clone()),
+        zone,
+        ..Opening::default()
+    };
+    fresh.open_with(opening).await.unwrap()
 }
 
-pub(crate) async fn audit(store: &SqliteStore) -> Result<Audit, ProjectionError> {
-    recoup_projections::audit::audit(&store.clone().into()).await
+pub(crate) async fn audit(store: &Database) -> Result<Audit, ProjectionError> {
+    recoup_projections::audit::audit(store).await
 }
 
 fn policies() -> Policies {
@@ -65,40 +67,41 @@ impl World {
     }
 
     pub(crate) async fn with(start: &str, zone: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let fresh = Fresh::new();
         let clock = ManualClock::starting_at(at(start));
         let zone = Zone::parse(zone).unwrap();
-        let store = open(&folder.path().join("ledger.db"), &clock, Some(zone)).await;
-        let ledger = Ledger::new(Arc::new(store.clone()), policies());
+        let store = open(&fresh, &clock, Some(zone)).await;
+        let ledger = Ledger::new(store.as_store(), policies());
         Self {
-            folder,
+            fresh,
             clock,
             store,
             ledger,
         }
     }
 
+    /// Where the ledger's file is: for what only a file has.
     pub(crate) fn path(&self) -> PathBuf {
-        self.store.path().to_owned()
+        self.fresh.file().expect("it is a file")
     }
 
-    /// The same file, opened as another process would.
-    pub(crate) async fn beside(&self) -> SqliteStore {
-        open(&self.path(), &self.clock, None).await
+    /// The same ledger, opened as another process would.
+    pub(crate) async fn beside(&self) -> Database {
+        open(&self.fresh, &self.clock, None).await
     }
 
     /// Catches up on a copy of the ledger that has the log and no projections, `page` events at a time; gives its tables.
     pub(crate) async fn tables_by_pages_of(&self, page: usize) -> Tables {
-        let copy = self.folder.path().join(format!("copy-{page}.db"));
-        let connection = rusqlite::Connection::open(self.path()).unwrap();
-        let sql = format!("VACUUM INTO '{}'", copy.display());
-        connection.execute_batch(&sql).unwrap();
-        let connection = rusqlite::Connection::open(&copy).unwrap();
-        forget_projections(&connection);
-        let store = open(&copy, &self.clock, None).await;
+        let copy = Fresh::new();
+        let store = open(&copy, &self.clock, Some(self.store.identity().zone)).await;
+        self.fresh.copy_to(&copy, &[]);
         let projections = Projections::open(store).await.unwrap();
         projections.with_page_events(page).catch_up().await.unwrap();
-        Tables::read(&copy)
+        Tables::of_ledger(&copy)
+    }
+
+    pub(crate) fn tables(&self) -> Tables {
+        Tables::of_ledger(&self.fresh)
     }
 
     pub(crate) async fn projections(&self) -> Projections {
@@ -112,8 +115,20 @@ impl World {
     }
 
     pub(crate) fn sql(&self, sql: &str) {
-        let connection = rusqlite::Connection::open(self.path()).unwrap();
-        connection.execute_batch(sql).unwrap();
+        self.fresh.execute(sql);
+    }
+
+    pub(crate) fn body(&self, position: i64) -> Vec<u8> {
+        let sql = format!("SELECT body FROM appends WHERE position = {position}");
+        self.fresh.bytes(&sql)
+    }
+
+    /// Overwrites the bytes of an append.
+    pub(crate) fn set_body(&self, position: i64, body: &[u8]) {
+        let body = self.fresh.literal(body);
+        self.sql(&format!(
+            "UPDATE appends SET body = {body} WHERE position = {position}"
+        ));
     }
 
     pub(crate) async fn grant(&self, to: &str, grant: &str, amount: i64) {
@@ -338,16 +353,6 @@ impl Random {
     }
 }
 
-fn forget_projections(connection: &rusqlite::Connection) {
-    let rebuilds = ["rebuild_differences", "rebuild_runs", "rebuild_schedule"];
-    for table in TABLES.into_iter().chain(rebuilds) {
-        let sql = format!("DROP TABLE IF EXISTS {table}");
-        connection.execute_batch(&sql).unwrap();
-    }
-    let sql = "DELETE FROM migrations WHERE component = 'projections'";
-    connection.execute_batch(sql).unwrap();
-}
-
 pub(crate) const TABLES: [&str; 8] = [
     "checkpoints",
     "entries",
@@ -364,9 +369,15 @@ pub(crate) const TABLES: [&str; 8] = [
 pub(crate) struct Tables(Vec<(&'static str, Vec<String>)>);
 
 impl Tables {
-    pub(crate) fn read(path: &Path) -> Self {
-        let connection = rusqlite::Connection::open(path).unwrap();
-        Self(TABLES.map(|table| (table, rows(&connection, table))).into())
+    pub(crate) fn of_ledger(fresh: &Fresh) -> Self {
+        let rows = |table| {
+            let rows = fresh.table(&format!("SELECT * FROM {table}"));
+            let mut rows: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
+            // Which order they lie in is the database's own business.
+            rows.sort_unstable();
+            rows
+        };
+        Self(TABLES.map(|table| (table, rows(table))).into())
     }
 
     pub(crate) fn of(&self, table: &str) -> &[String] {
@@ -383,20 +394,4 @@ impl Tables {
             assert_eq!(ours.len(), theirs.len(), "{what}: rows of {table}");
         }
     }
-}
-
-fn rows(connection: &rusqlite::Connection, table: &str) -> Vec<String> {
-    let sql = format!("SELECT * FROM {table}");
-    let mut statement = connection.prepare(&sql).unwrap();
-    let columns = statement.column_count();
-    let text = |row: &rusqlite::Row<'_>| {
-        let value = |column| row.get::<_, rusqlite::types::Value>(column);
-        let values: Result<Vec<_>, _> = (0..columns).map(value).collect();
-        values.map(|values| format!("{values:?}"))
-    };
-    statement
-        .query_map([], text)
-        .unwrap()
-        .map(Result::unwrap)
-        .collect()
 }

@@ -1,7 +1,8 @@
 //! `recoup bench`: figures of this machine, beside a raw limit of the same run.
 //!
-//! Absolute times of two runs cannot be compared: machines are noisy. So every run also measures a plain SQLite group insert of the
-//! very rows that it wrote, in the same folder, with the same durability and group size, and prints the ratio.
+//! Absolute times of two runs cannot be compared: machines are noisy. So every run also measures a plain group insert of the
+//! very rows that it wrote, into the same database, with the same durability and group size, and prints the ratio. The database is SQLite's, or that of
+//! the server that is named: there everything is in schemas that are made for it and removed.
 //!
 //! A *lifecycle* is a charge, a failure (refund) and a late success (reclaim): three commands, six events, limits on.
 
@@ -13,10 +14,11 @@ mod report;
 pub use report::Report;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use recoup::sql::Database;
+use recoup::store::postgres::{self, PostgresStore};
 use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{AccountId, EventStore, Ledger, Policies};
 use recoup_projections::Projections;
@@ -48,10 +50,20 @@ pub struct Size {
     /// Folder for the ledgers that are made and removed; its disk is what is measured.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
+    #[arg(skip)]
+    server: Option<String>,
 }
 
-/// Measures.
-pub async fn run(args: Args) -> anyhow::Result<Report> {
+/// Measures, in a folder or on the server that `server` leads to.
+pub async fn run(mut args: Args, server: Option<String>) -> anyhow::Result<Report> {
+    let size = match &mut args {
+        Args::Append(size)
+        | Args::HotAccount(size)
+        | Args::Duplicates(size)
+        | Args::Project(size) => size,
+        Args::Rebuild(size) => size.size(),
+    };
+    size.server = server;
     match args {
         Args::Append(size) => append(&size, Shape::Spread { accounts: 200 }).await,
         Args::HotAccount(size) => append(&size, Shape::Hot).await,
@@ -62,23 +74,62 @@ pub async fn run(args: Args) -> anyhow::Result<Report> {
 }
 
 struct Bench {
-    store: SqliteStore,
+    store: Database,
     ledger: Ledger,
-    folder: tempfile::TempDir,
+    home: Home,
+}
+
+/// Where a ledger is measured, until it is dropped.
+enum Home {
+    Folder(tempfile::TempDir),
+    Schema(String),
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Self::Schema(url) = self {
+            let url = std::mem::take(url);
+            // The process may be at its end: it is waited for.
+            let removed = std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build();
+                runtime.map(|runtime| runtime.block_on(postgres::remove(&url)))
+            });
+            if !matches!(removed.join(), Ok(Ok(Ok(())))) {
+                tracing::warn!("a schema of the benchmark was left behind");
+            }
+        }
+    }
 }
 
 impl Bench {
     async fn start(size: &Size) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("recoup-bench-")
-            .tempdir_in(&size.dir)
-            .with_context(|| format!("{}: no folder for the benchmark", size.dir.display()))?;
-        let store = SqliteStore::open(Options::at(folder.path().join("bench.db"))).await?;
-        let ledger = Ledger::new(Arc::new(store.clone()), Policies::default());
+        let (home, store) = match &size.server {
+            None => {
+                let folder = tempfile::Builder::new()
+                    .prefix("recoup-bench-")
+                    .tempdir_in(&size.dir)
+                    .with_context(|| {
+                        format!("{}: no folder for the benchmark", size.dir.display())
+                    })?;
+                let store = SqliteStore::open(Options::at(folder.path().join("bench.db"))).await?;
+                (Home::Folder(folder), Database::from(store))
+            }
+            Some(url) => {
+                let url = postgres::with_schema(
+                    url,
+                    &format!("bench_{}", uuid::Uuid::new_v4().simple()),
+                )?;
+                let store = PostgresStore::open(postgres::Options::at(url.as_str())).await?;
+                (Home::Schema(url), store.into())
+            }
+        };
+        let ledger = Ledger::new(store.as_store(), Policies::default());
         Ok(Self {
             store,
             ledger,
-            folder,
+            home,
         })
     }
 }
@@ -100,7 +151,7 @@ async fn append(size: &Size, shape: Shape) -> anyhow::Result<Report> {
         };
         load.fund(&bench.ledger).await?;
         let measured = load.run(&bench.ledger).await?;
-        let raw = raw::insert_again(&bench.store, bench.folder.path(), callers).await?;
+        let raw = raw::insert_again(&bench, callers).await?;
         report.push(
             Row::of(
                 if callers == 1 {
@@ -122,7 +173,7 @@ async fn append(size: &Size, shape: Shape) -> anyhow::Result<Report> {
     };
     load.fund(&bench.ledger).await?;
     let measured = load.run_batches(&bench.ledger).await?;
-    let raw = raw::insert_again(&bench.store, bench.folder.path(), load::BATCH).await?;
+    let raw = raw::insert_again(&bench, load::BATCH).await?;
     report.push(Row::of(format!("batches of {}", load::BATCH), &measured).beside(&raw));
     let reads = load
         .read_balances(&bench.ledger, 64, size.lifecycles * 5)

@@ -1,11 +1,11 @@
-//! Raw limits: what SQLite alone does with the same rows, in the same folder, in the same run.
+//! Raw limits: what the database alone does with the same rows, in the same folder or schema, in the same run.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::{Bench, Home};
 use anyhow::Context;
-use recoup::sql::Database;
-use recoup::store::sqlite::{SqliteStore, store_error};
+use recoup::sql::{Database, Transaction, Value};
 use recoup::store::{Position, StoreError};
 use rusqlite::{Connection, params};
 
@@ -27,37 +27,71 @@ struct AppendRow {
     body: Vec<u8>,
 }
 
-/// Inserts the log's rows into an empty file of the same schema, `group` rows a commit, with the same durability. No checks, no figures.
-pub(super) async fn insert_again(
-    store: &SqliteStore,
-    folder: &Path,
-    group: u32,
-) -> anyhow::Result<Raw> {
-    let rows = store.snapshot(read_rows).await?;
-    let path = folder.join("raw.db");
-    tokio::task::spawn_blocking(move || insert(&path, &rows, group as usize))
-        .await
-        .context("the raw insert died")?
+/// Inserts the log's rows into an empty table of the same form, `group` rows a commit, with the same durability. No checks, no figures.
+pub(super) async fn insert_again(bench: &Bench, group: u32) -> anyhow::Result<Raw> {
+    let rows = bench.store.snapshot(read_rows).await?;
+    match &bench.home {
+        Home::Folder(folder) => {
+            let path = folder.path().join("raw.db");
+            tokio::task::spawn_blocking(move || insert(&path, &rows, group as usize))
+                .await
+                .context("the raw insert died")?
+        }
+        Home::Schema(_) => insert_on_server(&bench.store, rows, group as usize).await,
+    }
 }
 
-fn read_rows(connection: &Connection) -> Result<Vec<AppendRow>, StoreError> {
+fn read_rows(tx: &Transaction<'_>) -> Result<Vec<AppendRow>, StoreError> {
     let sql = "SELECT position, stream, revision, events, posted_at, metadata, body
         FROM appends ORDER BY position";
-    let mut statement = connection.prepare(sql).map_err(store_error)?;
-    let rows = statement
-        .query_map([], |row| {
-            Ok(AppendRow {
-                position: row.get(0)?,
-                stream: row.get(1)?,
-                revision: row.get(2)?,
-                events: row.get(3)?,
-                posted_at: row.get(4)?,
-                metadata: row.get(5)?,
-                body: row.get(6)?,
-            })
+    tx.rows(sql, &[], |row| {
+        Ok(AppendRow {
+            position: row.get(0)?,
+            stream: row.get(1)?,
+            revision: row.get(2)?,
+            events: row.get(3)?,
+            posted_at: row.get(4)?,
+            metadata: row.get(5)?,
+            body: row.get(6)?,
         })
-        .map_err(store_error)?;
-    rows.collect::<Result<_, _>>().map_err(store_error)
+    })
+}
+
+/// Few statements of many rows a commit, in a transaction each.
+async fn insert_on_server(
+    store: &Database,
+    rows: Vec<AppendRow>,
+    group: usize,
+) -> anyhow::Result<Raw> {
+    let table = "CREATE TABLE raw_appends (LIKE appends INCLUDING ALL)";
+    store.write(move |tx| tx.execute(table, &[])).await?;
+    let events = rows.iter().map(|row| row.events.unsigned_abs()).sum();
+    let mut groups: Vec<Vec<Vec<Value<'static>>>> = Vec::new();
+    let values = |row: AppendRow| {
+        vec![
+            row.position.into(),
+            row.stream.into(),
+            row.revision.into(),
+            row.events.into(),
+            row.posted_at.into(),
+            row.metadata.into(),
+            Value::Bytes(Some(row.body.into())),
+        ]
+    };
+    let mut rows = rows.into_iter().map(values).peekable();
+    while rows.peek().is_some() {
+        groups.push(rows.by_ref().take(group.max(1)).collect());
+    }
+    let begin = Instant::now();
+    for group in groups {
+        let sql = "INSERT INTO raw_appends VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        store.write(move |tx| tx.execute_many(sql, &group)).await?;
+    }
+    Ok(Raw {
+        name: "raw PostgreSQL group insert of the same rows",
+        events,
+        elapsed: begin.elapsed(),
+    })
 }
 
 fn insert(path: &Path, rows: &[AppendRow], group: usize) -> anyhow::Result<Raw> {
@@ -98,9 +132,9 @@ fn insert(path: &Path, rows: &[AppendRow], group: usize) -> anyhow::Result<Raw> 
 }
 
 /// Reads the whole log, page by page, and decodes nothing.
-pub(super) async fn scan(store: &SqliteStore) -> anyhow::Result<Raw> {
+pub(super) async fn scan(store: &Database) -> anyhow::Result<Raw> {
     let begin = Instant::now();
-    let events = Database::from(store.clone())
+    let events = store
         .snapshot(|tx| {
             let (mut after, mut events) = (Position::START, 0);
             loop {

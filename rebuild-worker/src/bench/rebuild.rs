@@ -26,6 +26,12 @@ pub struct RebuildSize {
     keys: u32,
 }
 
+impl RebuildSize {
+    pub(super) const fn size(&mut self) -> &mut Size {
+        &mut self.size
+    }
+}
+
 /// Accounts that share the keys.
 const ACCOUNTS: u32 = 1_000;
 

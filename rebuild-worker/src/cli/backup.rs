@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use recoup::EventStore;
 use serde_json::json;
 
-use super::answer::Answer;
+use super::answer::{Answer, usage};
 use super::session::Global;
 use crate::exit::Exit;
 
@@ -17,8 +17,10 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
+    let why = "backup copies the file of an embedded ledger; a server's database is backed up with its own tools, such as pg_dump";
+    global.file(why)?;
     let session = global.open_existing().await?;
-    let store = session.file("backup copies the file of an embedded ledger")?;
+    let store = session.database.as_sqlite().ok_or_else(|| usage(why))?;
     let copied = store.backup(args.file.clone()).await?;
     let file = args.file.display().to_string();
     let document = json!({

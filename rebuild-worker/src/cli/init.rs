@@ -10,11 +10,9 @@ use crate::exit::Exit;
 
 pub(super) async fn run(global: &Global) -> anyhow::Result<Answer> {
     // Of several processes that create one file at once, more than one may say "created": the ledger is the same.
-    let path = global.path()?;
-    let existed = path.exists();
+    let (path, existed) = global.place()?.look().await?;
     let session = global.open().await?;
     let identity = session.database.identity();
-    let path = path.display().to_string();
     let document = json!({
         "created": !existed, "ledger": identity.ledger.to_string(), "path": path,
         "zone": session.zone.name(), "scale": session.scale.get(),

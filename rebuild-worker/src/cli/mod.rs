@@ -147,6 +147,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
         Verb::Demo { trace, keep } => {
             let verdict = demo::run(demo::Options {
                 trace,
+                server: global.server_of_demo(keep.is_some())?,
                 keep,
                 json: global.json,
             })
@@ -158,7 +159,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
             }))
         }
         Verb::Bench(args) => {
-            let report = bench::run(args).await?;
+            let report = bench::run(args, global.server()?).await?;
             Ok(Answer::new(Exit::Done, report.document(), report.text()))
         }
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use recoup::sql::Database;
+use recoup::store::OpenError;
+use recoup::store::postgres::{self, PostgresStore};
 use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{Clock, EventStore, Ledger, Policies, Scale, SystemClock, Zone};
 
@@ -17,7 +19,7 @@ const HEADING: &str = "Options of every verb";
 /// Options that may stand before or after the verb.
 #[derive(Debug, clap::Args)]
 pub(super) struct Global {
-    /// Where the ledger is: sqlite:PATH.
+    /// Where the ledger is: sqlite:PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME.
     #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_STORE", value_name = "URL",
         hide_env_values = true, default_value = "sqlite:recoup-data/recoup.db")]
     store: String,
@@ -45,6 +47,15 @@ pub(super) struct Global {
     max_pages: Option<u32>,
 }
 
+/// Where a ledger is or will be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A file.
+    File(PathBuf),
+    /// A schema on a PostgreSQL server, by its URL, which may hold a password.
+    Server(String),
+}
+
 /// An open ledger.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
@@ -57,13 +68,12 @@ pub(super) struct Session {
 impl Global {
     /// Opens the ledger, or creates it.
     pub(super) async fn open(&self) -> anyhow::Result<Session> {
-        self.open_with((self.zone, self.scale), Arc::new(SystemClock))
-            .await
+        self.open_with((self.zone, self.scale), None).await
     }
 
     /// Opens the ledger, or creates it, on a clock of the caller's.
     pub(super) async fn open_on(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Session> {
-        self.open_with((self.zone, self.scale), clock).await
+        self.open_with((self.zone, self.scale), Some(clock)).await
     }
 
     /// Opens the ledger, which must be of this zone and scale, or creates it so.
@@ -76,37 +86,58 @@ impl Global {
                 return Err(usage(format!("--{what} is not the {what} of the file")));
             }
         }
-        self.open_with((Some(zone), Some(scale)), Arc::new(SystemClock))
-            .await
+        self.open_with((Some(zone), Some(scale)), None).await
     }
 
     /// Opens the ledger, and creates none: what reads a ledger out has nothing to do with one that is not there.
     pub(super) async fn open_existing(&self) -> anyhow::Result<Session> {
-        let path = self.path()?;
-        anyhow::ensure!(path.exists(), "{}: there is no ledger", path.display());
+        match self.place()? {
+            Place::File(path) => {
+                anyhow::ensure!(path.exists(), "{}: there is no ledger", path.display());
+            }
+            Place::Server(url) => {
+                let name = postgres::name_of(&url)?;
+                anyhow::ensure!(postgres::exists(&url).await?, "{name}: there is no ledger");
+            }
+        }
         self.open().await
     }
 
+    /// Opens the ledger on the clock that is given, else on its own: the machine's, or the server's.
     async fn open_with(
         &self,
         (zone, scale): (Option<Zone>, Option<Scale>),
-        clock: Arc<dyn Clock>,
+        clock: Option<Arc<dyn Clock>>,
     ) -> anyhow::Result<Session> {
-        let path = self.path()?;
+        let place = self.place()?;
         let policies = match &self.config {
             Some(file) => config::read(file)?,
             None => Policies::default(),
         };
         let busy_timeout = Duration::from_millis(self.busy_timeout_ms);
-        let options = Options {
-            zone,
-            scale,
-            clock,
-            busy_timeout,
-            max_pages: self.max_pages,
-            ..Options::at(path)
+        let database: Database = match place {
+            Place::File(path) => {
+                let options = Options {
+                    zone,
+                    scale,
+                    clock: clock.unwrap_or_else(|| Arc::new(SystemClock)),
+                    busy_timeout,
+                    max_pages: self.max_pages,
+                    ..Options::at(path)
+                };
+                SqliteStore::open(options).await?.into()
+            }
+            Place::Server(url) => {
+                let options = postgres::Options {
+                    zone,
+                    scale,
+                    clock,
+                    busy_timeout,
+                    ..postgres::Options::at(url)
+                };
+                PostgresStore::open(options).await?.into()
+            }
         };
-        let database = Database::from(SqliteStore::open(options).await?);
         let (zone, scale) = (database.identity().zone, database.identity().scale);
         let ledger = Ledger::new(database.as_store(), policies);
         Ok(Session {
@@ -117,50 +148,93 @@ impl Global {
         })
     }
 
-    /// Where the ledger's file is or will be.
-    pub(super) fn path(&self) -> anyhow::Result<PathBuf> {
-        let path = sqlite_path(&self.store)?;
+    /// Where the ledger is or will be.
+    pub(super) fn place(&self) -> anyhow::Result<Place> {
+        let place = place_of(&self.store)?;
         if self.db.as_ref().is_some_and(|url| !url.is_empty()) {
             return Err(usage(
                 "--db (RECOUP_DB) is for a log in KurrentDB; an SQL store keeps everything in itself",
             ));
         }
-        Ok(path)
+        Ok(place)
+    }
+
+    /// The server that `--store` names, if it names one.
+    pub(super) fn server(&self) -> anyhow::Result<Option<String>> {
+        Ok(match self.place()? {
+            Place::File(_) => None,
+            Place::Server(url) => Some(url),
+        })
+    }
+
+    /// The schema that a demo fills, if `--store` names one. Not the default one, which may be wanted for better things.
+    pub(super) fn server_of_demo(&self, keeps_folder: bool) -> anyhow::Result<Option<String>> {
+        let Place::Server(url) = self.place()? else {
+            return Ok(None);
+        };
+        if keeps_folder {
+            return Err(usage(
+                "--keep is for a file: a demo on a server is kept there",
+            ));
+        }
+        let named = url
+            .split(['?', '&'])
+            .any(|part| part.starts_with("schema="));
+        if !named {
+            return Err(usage(
+                "a demo fills a ledger of its own: name a schema for it in --store, such as ?schema=demo",
+            ));
+        }
+        Ok(Some(url))
+    }
+
+    /// The ledger's file, for what only a file has: `why` says what that is.
+    pub(super) fn file(&self, why: &str) -> anyhow::Result<PathBuf> {
+        match self.place()? {
+            Place::File(path) => Ok(path),
+            Place::Server(_) => Err(usage(why)),
+        }
     }
 }
 
-impl Session {
-    /// The embedded store, for what only a file has: `why` says what that is.
-    pub(super) fn file(&self, why: &str) -> anyhow::Result<&SqliteStore> {
-        self.database.as_sqlite().ok_or_else(|| usage(why))
+impl Place {
+    /// The place in words, without a password; and whether there is a ledger.
+    pub(super) async fn look(&self) -> Result<(String, bool), OpenError> {
+        match self {
+            Self::File(path) => Ok((path.display().to_string(), path.exists())),
+            Self::Server(url) => Ok((postgres::name_of(url)?, postgres::exists(url).await?)),
+        }
     }
 }
 
-fn sqlite_path(url: &str) -> anyhow::Result<PathBuf> {
+/// What a store is written like.
+const WRITTEN: &str = "it is written sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+
+fn place_of(url: &str) -> anyhow::Result<Place> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "sqlite" => {}
-        "postgres" | "postgresql" | "kurrentdb" | "kurrentdb+discover" | "esdb"
-        | "esdb+discover" => {
+        "postgres" | "postgresql" => {
+            // Told before anything else is done, and without repeating what may hold a password.
+            if let Err(error) = postgres::name_of(url) {
+                return Err(usage(format!("--store {scheme}: {error}")));
+            }
+            return Ok(Place::Server(url.to_owned()));
+        }
+        "kurrentdb" | "kurrentdb+discover" | "esdb" | "esdb+discover" => {
             return Err(usage(format!(
-                "--store {scheme}: is not built into this version, which knows sqlite:PATH only"
+                "--store {scheme}: is not built into this version, which knows sqlite: and postgres:"
             )));
         }
         _ if url.is_empty() => {
-            return Err(usage(
-                "--store (RECOUP_STORE) is empty: it is written sqlite:PATH",
-            ));
+            return Err(usage(format!("--store (RECOUP_STORE) is empty: {WRITTEN}")));
         }
         // Not the whole of it: a URL may hold a password.
         "" => {
-            return Err(usage(format!(
-                "--store {url:?} is no store: it is written sqlite:PATH"
-            )));
+            return Err(usage(format!("--store {url:?} is no store: {WRITTEN}")));
         }
         _ => {
-            return Err(usage(format!(
-                "--store {scheme}: is no store: it is written sqlite:PATH"
-            )));
+            return Err(usage(format!("--store {scheme}: is no store: {WRITTEN}")));
         }
     }
     let path = url.trim_start_matches("sqlite:");
@@ -176,7 +250,7 @@ fn sqlite_path(url: &str) -> anyhow::Result<PathBuf> {
             "--store {url:?}: nothing may follow the path"
         )));
     }
-    Ok(PathBuf::from(path))
+    Ok(Place::File(PathBuf::from(path)))
 }
 
 #[cfg(test)]
@@ -193,10 +267,16 @@ mod tests {
             ("sqlite:ü b:c.db", "ü b:c.db"),
         ];
         for (url, path) in paths {
-            assert_eq!(sqlite_path(url).expect(url), PathBuf::from(path));
+            assert_eq!(place_of(url).expect(url), Place::File(path.into()));
         }
+        let server = "postgresql://u@h/d?schema=s";
+        assert_eq!(
+            place_of(server).expect(server),
+            Place::Server(server.into())
+        );
         let refused = [
-            ("postgres://u@h/d", "not built into this version"),
+            ("postgres://u:secret@h", "names no database"),
+            ("postgres://h/d?schema=A-B", "no name of a schema"),
             ("kurrentdb://h:2113", "not built into this version"),
             ("esdb+discover://h", "not built into this version"),
             ("", "is empty"),
@@ -207,8 +287,9 @@ mod tests {
             ("sqlite:a.db?mode=ro", "nothing may follow"),
         ];
         for (url, why) in refused {
-            let error = sqlite_path(url).expect_err(url).to_string();
+            let error = place_of(url).expect_err(url).to_string();
             assert!(error.contains(why), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

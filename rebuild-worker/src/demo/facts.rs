@@ -30,7 +30,7 @@ pub(super) struct Facts {
     pub(super) comparison: Comparison,
     /// Jobs whose failure and success were sent at one instant: what may differ between two runs.
     pub(super) races: u64,
-    /// The ledger's file, where it was kept.
+    /// The store, where it was kept.
     pub(super) kept: Option<String>,
 }
 

@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use recoup::sql::Database;
+use recoup::store::postgres::{self, PostgresStore};
 use recoup::store::sqlite::{self, SqliteStore};
 use recoup::{EventStore, Ledger, ManualClock, Policies, Scale, Timestamp, Zone};
 use recoup_projections::Projections;
@@ -60,6 +61,8 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// The folder to keep the ledger in: absent or empty. Without it the ledger is made in a temporary one, and removed.
     pub keep: Option<PathBuf>,
+    /// The schema on a PostgreSQL server to make the ledger in, and to leave it there: one that holds none.
+    pub server: Option<String>,
     /// Whether to print one JSON document instead of the page.
     pub json: bool,
 }
@@ -88,8 +91,11 @@ pub async fn run(options: Options) -> anyhow::Result<Verdict> {
         Some(path) => Trace::read(path)?,
         None => Trace::generate(GENERATED_ROWS, SEED),
     };
-    let folder = Folder::open(options.keep)?;
-    let facts = live(&trace, &folder).await?;
+    let home = match options.server {
+        Some(url) => Home::on_server(url).await?,
+        None => Home::open(options.keep)?,
+    };
+    let facts = live(&trace, &home).await?;
     let mut stdout = std::io::stdout().lock();
     if options.json {
         serde_json::to_writer(&mut stdout, &facts)?;
@@ -116,31 +122,79 @@ fn program() -> String {
 }
 
 /// Where the ledger is.
-struct Folder {
-    path: PathBuf,
-    /// Removes the folder when dropped.
-    temporary: Option<tempfile::TempDir>,
+enum Home {
+    /// In a folder that is removed when it is dropped.
+    Temporary(tempfile::TempDir),
+    /// In a folder that stays.
+    Kept(PathBuf),
+    /// In a schema of a server, which stays.
+    Server(String),
 }
 
-impl Folder {
+impl Home {
     fn open(keep: Option<PathBuf>) -> anyhow::Result<Self> {
         match keep {
             None => {
                 let temporary = tempfile::Builder::new().prefix("recoup-demo-").tempdir();
                 let temporary = temporary.context("no temporary folder can be made")?;
-                Ok(Self {
-                    path: temporary.path().to_owned(),
-                    temporary: Some(temporary),
-                })
+                Ok(Self::Temporary(temporary))
             }
             Some(path) => {
                 make_empty(&path)?;
-                Ok(Self {
-                    path,
-                    temporary: None,
-                })
+                Ok(Self::Kept(path))
             }
         }
+    }
+
+    async fn on_server(url: String) -> anyhow::Result<Self> {
+        if postgres::exists(&url).await? {
+            let name = postgres::name_of(&url)?;
+            bail!("{name}: there is a ledger, and a demo begins with a fresh one");
+        }
+        Ok(Self::Server(url))
+    }
+
+    /// The file, if it is one.
+    fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Temporary(folder) => Some(folder.path().join(FILE)),
+            Self::Kept(folder) => Some(folder.join(FILE)),
+            Self::Server(_) => None,
+        }
+    }
+
+    /// The store that is left behind, as the command line has it; a server's without the password that was given.
+    fn kept(&self) -> anyhow::Result<Option<String>> {
+        Ok(match self {
+            Self::Temporary(_) => None,
+            Self::Kept(folder) => Some(format!("sqlite:{}", folder.join(FILE).display())),
+            Self::Server(url) => Some(postgres::without_password(url)?),
+        })
+    }
+
+    /// A fresh ledger with scale 2 and days in UTC.
+    async fn ledger(&self, clock: Arc<dyn recoup::Clock>) -> anyhow::Result<Database> {
+        let (zone, scale) = (Some(Zone::UTC), Some(Scale::new(2)?));
+        Ok(match (self.file(), self) {
+            (None, Self::Server(url)) => {
+                let options = postgres::Options {
+                    zone,
+                    scale,
+                    clock: Some(clock),
+                    ..postgres::Options::at(url)
+                };
+                PostgresStore::open(options).await?.into()
+            }
+            (file, _) => {
+                let options = sqlite::Options {
+                    zone,
+                    scale,
+                    clock,
+                    ..sqlite::Options::at(file.context("a ledger is in a file or on a server")?)
+                };
+                SqliteStore::open(options).await?.into()
+            }
+        })
     }
 }
 
@@ -164,19 +218,12 @@ fn make_empty(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Lives through the days in a fresh ledger, and reads back what there is to show.
-async fn live(trace: &Trace, folder: &Folder) -> anyhow::Result<Facts> {
+async fn live(trace: &Trace, home: &Home) -> anyhow::Result<Facts> {
     let begun = Instant::now();
     let plan = Plan::of(trace, SEED)?;
     let begin = Timestamp::parse(BEGIN)?;
     let clock = ManualClock::starting_at(begin);
-    let database: Database = SqliteStore::open(sqlite::Options {
-        zone: Some(Zone::UTC),
-        scale: Some(Scale::new(2)?),
-        clock: Arc::new(clock.clone()),
-        ..sqlite::Options::at(folder.path.join(FILE))
-    })
-    .await?
-    .into();
+    let database = home.ledger(Arc::new(clock.clone())).await?;
     let policies = [WorkKind::Completion, WorkKind::Batch]
         .into_iter()
         .fold(Policies::default(), |policies, kind| {
@@ -205,10 +252,7 @@ async fn live(trace: &Trace, folder: &Folder) -> anyhow::Result<Facts> {
         ledger,
         projections,
     };
-    let kept = match folder.temporary {
-        Some(_) => None,
-        None => Some(folder.path.join(FILE).display().to_string()),
-    };
+    let kept = home.kept()?;
     read_back(&reader, (trace, &plan), (&driven, rebuilt), simulated, kept).await
 }
 
@@ -306,9 +350,9 @@ mod tests {
     use super::*;
 
     async fn facts(rows: usize) -> Facts {
-        let folder = Folder::open(None).expect("a temporary folder can be made");
+        let home = Home::open(None).expect("a temporary folder can be made");
         let trace = Trace::generate(rows, SEED);
-        live(&trace, &folder)
+        live(&trace, &home)
             .await
             .expect("the days can be lived through")
     }
@@ -366,16 +410,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let new = folder.path().join("a/b");
         assert!(
-            Folder::open(Some(new.clone())).is_ok(),
+            Home::open(Some(new.clone())).is_ok(),
             "a new folder is made"
         );
         assert!(
-            Folder::open(Some(new.clone())).is_ok(),
+            Home::open(Some(new.clone())).is_ok(),
             "an empty one is used"
         );
         fs::write(new.join("notes.txt"), "mine").expect("a temporary folder can be written to");
         for path in [new.clone(), new.join("notes.txt")] {
-            assert!(Folder::open(Some(path)).is_err());
+            assert!(Home::open(Some(path)).is_err());
         }
         assert_eq!(fs::read_dir(new).expect("it is there").count(), 1);
     }

@@ -174,9 +174,9 @@ impl Page<'_> {
                 (program, Style::Plain),
                 (" demo --keep demo-ledger", Style::Plain),
             ]);
-            "demo-ledger/recoup.db".to_owned()
+            "sqlite:demo-ledger/recoup.db".to_owned()
         });
-        let export = format!("export RECOUP_STORE={}", quoted(&format!("sqlite:{path}")));
+        let export = format!("export RECOUP_STORE={}", quoted(&path));
         paper.line(&[(&export, Style::Plain)]);
         let job = facts
             .life

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use recoup::account::AccountEvent;
 use recoup::codec::{Decoded, Event, decode};
 use recoup::sql::Transaction;
-use recoup::store::sqlite::{ACCOUNT_TABLES, fold_accounts};
+use recoup::store::sqlite::ACCOUNT_TABLES;
 use recoup::store::{RecordedEvent, StoreError};
 use recoup::{AccountId, Day, Position};
 use recoup_projections::{LogReader, MovePage, UsageSums};
@@ -255,10 +255,13 @@ impl Shadow {
         }
         let events = events.iter().map(|(position, event)| (*position, event));
         self.begin()?;
-        fold_accounts(&self.connection, events)?.map_err(|(position, overflow)| {
-            let why = overflow.to_string();
-            StoreError::Corrupt { position, why }
-        })?;
+        let shadow = Transaction::on_sqlite(&self.connection);
+        shadow
+            .fold_accounts(events)?
+            .map_err(|(position, overflow)| {
+                let why = overflow.to_string();
+                StoreError::Corrupt { position, why }
+            })?;
         self.commit()
     }
 

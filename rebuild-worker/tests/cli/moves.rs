@@ -1,8 +1,10 @@
 //! Moving a ledger: backup, export and import of the log, and a backfill.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use recoup::sql::Database;
 use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{
     AccountId, Attempt, Command, CommandId, Cost, EventStore, FailureClass, Grant, GrantId,
@@ -455,6 +457,11 @@ fn a_backfill_closes_what_is_open_and_only_its_file_is_taken_before() {
     sandbox.audited();
 }
 
+async fn database(path: PathBuf) -> Database {
+    let store = SqliteStore::open(Options::at(path)).await;
+    store.expect("it opens").into()
+}
+
 /// Interleaving: a run begins to close, and is killed before it has ended a job. The last line is later than every stored event, as it came to
 /// nothing; jobs end then, and not at the last stored instant.
 #[tokio::test(flavor = "multi_thread")]
@@ -466,11 +473,10 @@ async fn a_backfill_that_was_killed_as_it_began_to_close_ends_at_its_last_line()
         .line("import past.jsonl --backfill")
         .ended(3)
         .document();
-    let store = SqliteStore::open(Options::at(sandbox.ledger())).await;
-    let store = store.expect("it opens");
+    let store = database(sandbox.ledger()).await;
     let digest = begun["sha256"].as_str().expect("a digest").to_owned();
     let open = store.begin_backfill(digest).await;
-    assert_eq!(open.ok(), Some(recoup::store::sqlite::Begun::Open));
+    assert_eq!(open.ok(), Some(recoup::store::Begun::Open));
     assert!(store.begin_closing().await.is_ok());
     let closed = sandbox
         .line("import past.jsonl --backfill")
@@ -536,15 +542,11 @@ fn lines_of_a_backfill_say_when_and_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backfill_is_closed_once() {
     let sandbox = Sandbox::new();
-    let open = || async {
-        SqliteStore::open(Options::at(sandbox.path("l.db")))
-            .await
-            .expect("it opens")
-    };
-    let (one, other) = (open().await, open().await);
+    let path = sandbox.path("l.db");
+    let (one, other) = (database(path.clone()).await, database(path).await);
     for store in [&one, &other] {
         let begun = store.begin_backfill("ab".to_owned()).await;
-        assert_eq!(begun.ok(), Some(recoup::store::sqlite::Begun::Open));
+        assert_eq!(begun.ok(), Some(recoup::store::Begun::Open));
     }
     let closing = one.begin_closing().await.expect("it is ours");
     one.close_backfill(closing).await.expect("it is closed");
@@ -552,8 +554,8 @@ async fn a_backfill_is_closed_once() {
     sandbox
         .line("--store sqlite:l.db account grant --account a --grant g --amount 5")
         .ended(0);
-    let never = SqliteStore::open(Options::at(sandbox.path("n.db"))).await;
-    assert!(never.expect("it opens").begin_closing().await.is_err());
+    let never = database(sandbox.path("n.db")).await;
+    assert!(never.begin_closing().await.is_err());
 }
 
 /// A log does not go where a file of commands has begun.
@@ -561,12 +563,8 @@ async fn a_backfill_is_closed_once() {
 async fn a_log_is_not_taken_into_an_open_backfill() {
     let sandbox = filled();
     sandbox.line("export log.jsonl").ended(0);
-    let store = SqliteStore::open(Options::at(sandbox.path("n.db"))).await;
-    let begun = store
-        .expect("it opens")
-        .begin_backfill("ab".to_owned())
-        .await;
-    assert!(begun.is_ok());
+    let store = database(sandbox.path("n.db")).await;
+    assert!(store.begin_backfill("ab".to_owned()).await.is_ok());
     sandbox
         .line("--store sqlite:n.db import log.jsonl")
         .ended(1);

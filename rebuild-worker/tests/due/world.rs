@@ -1,11 +1,11 @@
-//! A ledger in a folder of its own, with claimed and external kinds of work.
+//! A ledger of its own, with claimed and external kinds of work.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use recoup::job::{Job, Work};
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::sql::Database;
+use recoup::store::fresh::Fresh;
 use recoup::{
     AccountId, Attempt, Claimed, CommandId, Cost, FailureClass, Grant, GrantId, JobCommand, JobId,
     Kind, Ledger, ManualClock, Mode, Outcome, Policies, Policy, PriceSnapshot, Timestamp, WorkerId,
@@ -13,7 +13,6 @@ use recoup::{
 use recoup_projections::Projections;
 use recoup_projections::audit::audit;
 use recoup_rebuild_worker::due::{self, Sweep};
-use tempfile::TempDir;
 
 pub(crate) const CLAIMED: &str = "video.render";
 pub(crate) const EXTERNAL: &str = "audio.transcribe";
@@ -24,9 +23,9 @@ pub(crate) const OPENING: i64 = 1_000_000;
 pub(crate) const CAP: u32 = 3;
 
 pub(crate) struct World {
-    folder: TempDir,
+    pub(crate) fresh: Fresh,
     pub(crate) clock: ManualClock,
-    pub(crate) store: SqliteStore,
+    pub(crate) store: Database,
     pub(crate) ledger: Ledger,
     pub(crate) projections: Projections,
 }
@@ -54,22 +53,20 @@ pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-async fn open(path: PathBuf, clock: &ManualClock) -> (SqliteStore, Ledger, Projections) {
-    let mut options = Options::at(path);
-    options.clock = Arc::new(clock.clone());
-    let store = SqliteStore::open(options).await.unwrap();
+async fn open(fresh: &Fresh, clock: &ManualClock) -> (Database, Ledger, Projections) {
+    let store = fresh.open(Arc::new(clock.clone())).await;
     let policies = Policies::default().with(Kind::new(CLAIMED).unwrap(), policy());
-    let ledger = Ledger::new(Arc::new(store.clone()), policies);
+    let ledger = Ledger::new(store.as_store(), policies);
     let projections = Projections::open(store.clone()).await.unwrap();
     (store, ledger, projections)
 }
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let fresh = Fresh::new();
         let noon = Timestamp::parse("2026-11-29T12:00:00Z").unwrap();
         let clock = ManualClock::starting_at(noon);
-        let (store, ledger, projections) = open(folder.path().join("ledger.db"), &clock).await;
+        let (store, ledger, projections) = open(&fresh, &clock).await;
         let grant = Grant {
             account: account(),
             grant: GrantId::new("opening").unwrap(),
@@ -78,7 +75,7 @@ impl World {
         let granted = ledger.grant(CommandId::random(), grant).await.unwrap();
         assert!(granted.is_done());
         Self {
-            folder,
+            fresh,
             clock,
             store,
             ledger,
@@ -86,15 +83,10 @@ impl World {
         }
     }
 
-    /// The ledger and its projections as another process opens them: nothing is shared but the file.
+    /// The ledger and its projections as another process opens them: nothing is shared but what is stored.
     pub(crate) async fn beside(&self) -> (Ledger, Projections) {
-        let (_, ledger, projections) =
-            open(self.folder.path().join("ledger.db"), &self.clock).await;
+        let (_, ledger, projections) = open(&self.fresh, &self.clock).await;
         (ledger, projections)
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        self.store.path().to_owned()
     }
 
     pub(crate) async fn send(&self, name: &str, command: JobCommand) -> Outcome {
@@ -203,12 +195,8 @@ impl World {
 
     /// Gives a job's events a type that this build has never heard of. Gives what was there.
     pub(crate) fn break_stream(&self, name: &str) -> Vec<u8> {
-        let connection = rusqlite::Connection::open(self.path()).unwrap();
-        let stream = format!("job-{name}");
-        let sql = "SELECT body FROM appends WHERE stream = ?1 AND revision = 0";
-        let body: Vec<u8> = connection
-            .query_row(sql, [&stream], |row| row.get(0))
-            .unwrap();
+        let sql = format!("SELECT body FROM appends WHERE stream = 'job-{name}' AND revision = 0");
+        let body = self.fresh.bytes(&sql);
         let (known, unknown) = (b"recoup.job.charged", b"recoup.job.changed");
         let at = body.windows(known.len()).position(|some| some == known);
         let mut broken = body.clone();
@@ -219,9 +207,10 @@ impl World {
 
     /// Puts the first append of a job's stream back.
     pub(crate) fn mend_stream(&self, name: &str, body: &[u8]) {
-        let connection = rusqlite::Connection::open(self.path()).unwrap();
-        let sql = "UPDATE appends SET body = ?1 WHERE stream = ?2 AND revision = 0";
-        let values = rusqlite::params![body, format!("job-{name}")];
-        assert_eq!(connection.execute(sql, values).unwrap(), 1);
+        let body = self.fresh.literal(body);
+        let sql = format!(
+            "UPDATE appends SET body = {body} WHERE stream = 'job-{name}' AND revision = 0"
+        );
+        assert_eq!(self.fresh.execute(&sql), 1);
     }
 }

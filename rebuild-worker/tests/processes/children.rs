@@ -27,6 +27,21 @@ impl Running {
         assert!(sent.expect("kill can be run").success(), "kill -{name}");
     }
 
+    /// Whether each of its threads is stopped: a signal takes a moment to reach the ones that run.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id()));
+        threads.expect("it runs").all(|thread| {
+            let stat =
+                thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
+            // "number (name) state …": a name may hold anything.
+            stat.is_ok_and(|stat| {
+                stat.rsplit(')')
+                    .next()
+                    .is_some_and(|rest| rest.starts_with(" T"))
+            })
+        })
+    }
+
     /// Waits for its end.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         eventually("the child ends", || {

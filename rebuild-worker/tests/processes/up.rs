@@ -98,6 +98,22 @@ impl Up {
         ))
     }
 
+    /// Stops it where it is in no transaction: one that slept in one would keep the file's lock from everybody.
+    fn stop_between_transactions(&self, sandbox: &Sandbox) {
+        let connection = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
+        eventually("it is stopped outside a transaction", || {
+            self.process.signal("STOP");
+            eventually("every thread is stopped", || {
+                self.process.is_stopped().then_some(())
+            });
+            let taken = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
+            if taken.is_err() {
+                self.process.signal("CONT");
+            }
+            taken.ok()
+        });
+    }
+
     /// Ends it in peace; gives its document and the rest of what it said.
     pub(crate) fn end(mut self, signal: &str) -> (Value, String) {
         self.process.signal(signal);
@@ -384,7 +400,7 @@ fn a_stopped_writer_makes_it_fall_behind_but_not_fall_over() {
         let success = up.ready().1["loops"][0]["last_success_age_seconds"].as_f64();
         success.filter(|_| up.of_entries("lag_events") == 0.0)
     });
-    up.process.signal("STOP");
+    up.stop_between_transactions(&sandbox);
     grant(&sandbox, "g2");
     let mut holder = hold(&sandbox.ledger());
     holder.signal("STOP");

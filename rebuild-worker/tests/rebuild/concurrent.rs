@@ -6,8 +6,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use recoup::ManualClock;
-use recoup::store::sqlite::{Options, SqliteStore};
-use recoup_projections::Projections;
 use recoup_rebuild_worker::rebuild::{
     Control, Mode, Progress, RebuildError, Window, latest, rebuild,
 };
@@ -309,10 +307,7 @@ async fn a_day_that_is_still_being_filled_is_not_taken_for_over() {
     world.days(1).await;
     world.catch_up().await;
     let clock = ManualClock::starting_at(at("2026-12-05T00:00:00Z"));
-    let mut options = Options::at(world.store.path());
-    options.clock = Arc::new(clock);
-    let store = SqliteStore::open(options).await.unwrap();
-    let later = Projections::open(store).await.unwrap();
+    let later = world.beside_at(&clock).await;
     let (reached, has_reached) = std::sync::mpsc::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(Some((reached, may_go_on)));

@@ -176,7 +176,8 @@ async fn a_schedule_from_the_future_is_not_waited_for() {
     let schedule = Schedule::new(world.projections.clone());
     for row in ["9999999, NULL, 0", "0, 'dead', 9000000000000000000"] {
         world.sql(&format!(
-            "INSERT OR REPLACE INTO rebuild_schedule (one, hour, holder, lease_until) VALUES (1, {row})"
+            "DELETE FROM rebuild_schedule;
+            INSERT INTO rebuild_schedule (one, hour, holder, lease_until) VALUES (1, {row})"
         ));
         assert!(tick(&schedule).await.is_some(), "{row}");
         assert!(tick(&schedule).await.is_none(), "{row}");

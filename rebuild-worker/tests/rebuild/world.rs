@@ -1,11 +1,12 @@
-//! A ledger in a folder of its own, usage in it that is counted apart, and ways to spoil its rows.
+//! A ledger of its own, usage in it that is counted apart, and ways to spoil its rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::sql::Database;
+use recoup::store::fresh::{Fresh, Opening};
 use recoup::{
     AccountId, Attempt, CommandId, Cost, EventStore, FailureClass, Floor, JobCommand, JobId, Kind,
     Ledger, Limit, ManualClock, Policies, PriceSnapshot, Timestamp, Zone,
@@ -15,15 +16,14 @@ use recoup_projections::audit::audit;
 use recoup_rebuild_worker::rebuild::{
     Control, Difference, Mode, Origin, Request, Run, Window, differences, rebuild,
 };
-use tempfile::TempDir;
 
 /// (account, day, kind) → (charged, refunded, reclaimed, jobs): counted from what was asked for, not from the log.
 pub(crate) type Usage = BTreeMap<(String, String, String), (i64, i64, i64, i64)>;
 
 pub(crate) struct World {
-    _folder: TempDir,
+    pub(crate) fresh: Fresh,
     pub(crate) clock: ManualClock,
-    pub(crate) store: SqliteStore,
+    pub(crate) store: Database,
     pub(crate) ledger: Ledger,
     pub(crate) projections: Projections,
     jobs: AtomicU64,
@@ -40,16 +40,18 @@ impl World {
     }
 
     pub(crate) async fn with(start: &str, zone: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let fresh = Fresh::new();
         let clock = ManualClock::starting_at(at(start));
-        let mut options = Options::at(folder.path().join("ledger.db"));
-        options.clock = Arc::new(clock.clone());
-        options.zone = Some(Zone::parse(zone).unwrap());
-        let store = SqliteStore::open(options).await.unwrap();
-        let ledger = Ledger::new(Arc::new(store.clone()), Policies::default());
+        let opening = Opening {
+            clock: Arc::new(clock.clone()),
+            zone: Some(Zone::parse(zone).unwrap()),
+            ..Opening::default()
+        };
+        let store = fresh.open_with(opening).await.unwrap();
+        let ledger = Ledger::new(store.as_store(), Policies::default());
         let projections = Projections::open(store.clone()).await.unwrap();
         Self {
-            _folder: folder,
+            fresh,
             clock,
             store,
             ledger,
@@ -59,11 +61,14 @@ impl World {
         }
     }
 
-    /// The same file, opened as another process would.
+    /// The same ledger, opened as another process would.
     pub(crate) async fn beside(&self) -> Projections {
-        let mut options = Options::at(self.store.path());
-        options.clock = Arc::new(self.clock.clone());
-        let store = SqliteStore::open(options).await.unwrap();
+        self.beside_at(&self.clock).await
+    }
+
+    /// The same, by another clock.
+    pub(crate) async fn beside_at(&self, clock: &ManualClock) -> Projections {
+        let store = self.fresh.open(Arc::new(clock.clone())).await;
         Projections::open(store).await.unwrap()
     }
 
@@ -146,22 +151,26 @@ impl World {
     }
 
     pub(crate) fn shown(&self) -> Usage {
-        let connection = rusqlite::Connection::open(self.store.path()).unwrap();
         let sql = "SELECT account, day, kind, charged, refunded, reclaimed, jobs FROM daily_usage";
-        let mut statement = connection.prepare(sql).unwrap();
-        let rows = statement.query_map([], |row| {
-            Ok((
-                (row.get(0)?, row.get(1)?, row.get(2)?),
-                (row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?),
-            ))
+        let rows = self.fresh.table(sql).into_iter().map(|row| {
+            let [account, day, kind, charged, refunded, reclaimed, jobs] =
+                row.try_into().expect("seven columns");
+            let number = |text: String| text.parse().expect("a number");
+            let sums = (charged, refunded, reclaimed, jobs);
+            let sums = (
+                number(sums.0),
+                number(sums.1),
+                number(sums.2),
+                number(sums.3),
+            );
+            ((account, day, kind), sums)
         });
-        rows.unwrap().map(Result::unwrap).collect()
+        rows.collect()
     }
 
-    pub(crate) fn sql(&self, sql: &str) -> usize {
-        let connection = rusqlite::Connection::open(self.store.path()).unwrap();
-        connection.busy_timeout(Duration::from_secs(10)).unwrap();
-        connection.execute(sql, []).unwrap()
+    /// Gives how many rows it changed.
+    pub(crate) fn sql(&self, sql: &str) -> u64 {
+        self.fresh.execute(sql)
     }
 
     pub(crate) async fn catch_up(&self) {

@@ -43,7 +43,6 @@ pub(super) async fn send(
     let until = link.patience();
     let options = AppendToStreamOptions::default()
         .stream_state(expected)
-        .requires_leader(true)
         .deadline(link.answer_within());
     loop {
         let lent = link.client(until).await?;

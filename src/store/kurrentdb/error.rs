@@ -51,7 +51,7 @@ const CANCELLED: i32 = 1;
 const INVALID_ARGUMENT: i32 = 3;
 
 /// Reads an error of a call. `WrongExpectedVersion`, and a stream that is not found, are answers: who asks looks for them first.
-pub(super) fn meaning(error: &Error, is_cluster: bool) -> Meaning {
+pub(super) fn meaning(error: &Error) -> Meaning {
     match error {
         Error::AccessDenied => Meaning::Never(StoreError::ReadOnly {
             cause: "the server denies access".to_owned(),
@@ -59,8 +59,8 @@ pub(super) fn meaning(error: &Error, is_cluster: bool) -> Meaning {
         Error::ResourceDeleted => Meaning::Never(StoreError::Damaged {
             why: "a stream of the ledger was deleted".to_owned(),
         }),
-        // The client follows such an answer by itself, once; behind several addresses gossip knows better.
-        Error::NotLeaderException(_) if !is_cluster => Meaning::Late,
+        // The client goes to the leader that is named. Where nobody is there it ends, which shows at the next call.
+        Error::NotLeaderException(_) => Meaning::Late,
         Error::Grpc { code, message } => match i32::from(*code) {
             CANCELLED => Meaning::Lost,
             INVALID_ARGUMENT => Meaning::Never(StoreError::Unavailable {
@@ -75,7 +75,6 @@ pub(super) fn meaning(error: &Error, is_cluster: bool) -> Meaning {
         }),
         // Not found, outside of the answer to a read: a node that does not lead, and that cannot say who does.
         Error::ResourceNotFound
-        | Error::NotLeaderException(_)
         | Error::ServerError(_)
         | Error::ConnectionClosed
         | Error::GrpcConnectionError(_)

@@ -27,7 +27,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) struct Link {
     settings: ClientSettings,
-    is_cluster: bool,
     connect_within: Duration,
     answer_within: Duration,
     state: Mutex<State>,
@@ -95,6 +94,7 @@ impl Link {
                 let message = if is_told { message } else { "no such address" };
                 connection(format!("cannot be read: {message}"))
             })?;
+        // With this preference, and no other, every request asks for the leader.
         if settings.node_preference() != NodePreference::Leader {
             let why = "asks for another node than the leader: what decides is read there";
             return Err(connection(why.to_owned()));
@@ -105,7 +105,6 @@ impl Link {
         }
         let now = Instant::now();
         Ok(Self {
-            is_cluster: settings.hosts().len() > 1 || settings.is_dns_discovery_enabled(),
             settings,
             connect_within: options.connect_within,
             answer_within: options.answer_within,
@@ -234,7 +233,7 @@ impl Link {
                 Ok(answer)
             }
             Ok(Err(error)) => {
-                match meaning(&error, self.is_cluster) {
+                match meaning(&error) {
                     Meaning::Lost => self.lost(lent, &error.to_string()),
                     Meaning::Late | Meaning::Never(_) => self.answered(lent),
                 }
@@ -252,7 +251,7 @@ impl Link {
     /// What a refusal says that asking again cannot change.
     pub(super) fn never(&self, no_answer: &NoAnswer) -> Option<StoreError> {
         match no_answer {
-            NoAnswer::Error(error) => match meaning(error, self.is_cluster) {
+            NoAnswer::Error(error) => match meaning(error) {
                 Meaning::Never(error) => Some(error),
                 Meaning::Lost | Meaning::Late => None,
             },

@@ -126,9 +126,7 @@ pub(super) async fn stream_on_server(
     stream: &str,
     from: Revision,
 ) -> Result<Vec<kurrentdb::RecordedEvent>, StoreError> {
-    let options = ReadStreamOptions::default()
-        .position(StreamPosition::Position(from.get()))
-        .requires_leader(true);
+    let options = ReadStreamOptions::default().position(StreamPosition::Position(from.get()));
     fetch(link, Question::Stream(stream, options)).await
 }
 
@@ -147,8 +145,7 @@ pub(super) async fn head_on_server(
     let options = ReadAllOptions::default()
         .position(StreamPosition::End)
         .filter(ours(prefix))
-        .max_count(1)
-        .requires_leader(true);
+        .max_count(1);
     let events = fetch(link, Question::Log(options)).await?;
     events.first().map_or(Ok(Position::START), stored::position)
 }
@@ -295,7 +292,7 @@ impl Shared {
 }
 
 fn from(after: Position) -> ReadAllOptions {
-    let options = ReadAllOptions::default().forwards().requires_leader(true);
+    let options = ReadAllOptions::default().forwards();
     match u64::try_from(after.get()) {
         Ok(number) if number > 0 => {
             let position = kurrentdb::Position {

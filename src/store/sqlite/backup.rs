@@ -14,7 +14,8 @@ use rusqlite::backup::{Backup, StepResult};
 use uuid::Uuid;
 
 use super::error::store_error;
-use super::{SqliteStore, open, rows};
+use super::{SqliteStore, open};
+use crate::sql::Transaction;
 use crate::store::{Position, StoreError};
 
 /// What was copied.
@@ -135,7 +136,7 @@ fn copy_pages(source: &Connection, path: &Path) -> Result<Position, BackupError>
     // The header that was copied says WAL: without one the file is whole by itself.
     copy.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))
         .map_err(store_error)?;
-    let position = rows::read_head(&copy)?;
+    let position = Transaction::on_sqlite(&copy).read_head()?;
     copy.close().map_err(|(_, error)| store_error(error))?;
     Ok(position)
 }
@@ -148,7 +149,10 @@ fn check(path: &Path, ledger: Uuid, position: Position) -> Result<(), BackupErro
             .map_err(store_error)
     };
     let said = text("PRAGMA quick_check(1)")?;
-    let found = (text("SELECT id FROM ledger")?, rows::read_head(&copy)?);
+    let found = (
+        text("SELECT id FROM ledger")?,
+        Transaction::on_sqlite(&copy).read_head()?,
+    );
     if said != "ok" {
         return Err(BackupError::NotWhole { why: said });
     }

@@ -4,56 +4,6 @@ use rusqlite::ffi::ErrorCode;
 
 use crate::store::StoreError;
 
-/// Why a ledger's file could not be opened.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// The file belongs to another program, or is no database.
-    #[error("{path} is not a recoup ledger: {why}")]
-    Foreign {
-        /// The file.
-        path: String,
-        /// What shows it.
-        why: String,
-    },
-    /// The file is a ledger, and part of it is missing or overwritten.
-    #[error("{path} is damaged: {why}; restore a backup")]
-    Damaged {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A newer recoup wrote the file.
-    #[error("the ledger has the {component} schema {found}, this build knows {known}: upgrade")]
-    NewerSchema {
-        /// Whose tables.
-        component: String,
-        /// The newest migration in the file.
-        found: u32,
-        /// The newest that this build has.
-        known: u32,
-    },
-    /// The ledger was created with another zone or scale, which never changes.
-    #[error("the ledger was created with {what} {stored}, not {asked}")]
-    Differs {
-        /// `zone` or `scale`.
-        what: &'static str,
-        /// What it was created with.
-        stored: String,
-        /// What was asked for.
-        asked: String,
-    },
-    /// The folder or the file cannot be made or opened.
-    #[error("{why}")]
-    Io {
-        /// Which, and what the system said.
-        why: String,
-    },
-    /// The database did not do as it was asked.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// Maps an error of a statement. Nothing is committed: the transaction is rolled back.
 #[must_use]
 pub fn store_error(error: rusqlite::Error) -> StoreError {

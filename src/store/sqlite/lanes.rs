@@ -11,10 +11,10 @@ use std::thread;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::error::{OpenError, store_error};
+use super::error::store_error;
 use super::writer::roll_back;
 use super::{Options, open, patience};
-use crate::store::StoreError;
+use crate::store::{OpenError, StoreError};
 
 type Work = Box<dyn FnOnce(&Connection) + Send>;
 

@@ -7,19 +7,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::error::{OpenError, store_error};
-use crate::store::StoreError;
-
-/// One step of a schema.
-#[derive(Debug, Clone, Copy)]
-pub struct Migration {
-    /// From 1, without holes.
-    pub number: u32,
-    /// What it does, in few words.
-    pub name: &'static str,
-    /// Its statements.
-    pub sql: &'static str,
-}
+use super::error::store_error;
+use crate::store::{Migration, OpenError, StoreError};
 
 /// The newest migration in the file; 0 for none.
 fn found(connection: &Connection, component: &str) -> Result<u32, OpenError> {

@@ -9,21 +9,16 @@
 //! slower (see ARCHITECTURE.md).
 //!
 //! Bounds: a write waits [`Options::busy_timeout`] for another process's transaction, then everything that waits is told
-//! `Unavailable`; at most [`QUEUE`] requests wait; one transaction takes at most [`MAX_GROUP`] appends.
+//! `Unavailable`; at most [`QUEUE`](super::QUEUE) requests wait; one transaction takes at most [`MAX_GROUP`](super::MAX_GROUP) appends.
 
-mod backfill;
 mod backup;
 mod error;
-mod figures;
 mod group;
-mod import;
 mod lanes;
 mod migrate;
 mod open;
 mod patience;
 mod place;
-mod rows;
-mod time;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -36,30 +31,29 @@ use tokio::sync::watch;
 
 use self::lanes::Lanes;
 use self::writer::Writer;
+use super::backfill::IsBackfill;
 use super::{
-    Append, Appended, EventStore, Identity, Position, RecordedEvent, Revision, StoreError,
+    Append, Appended, EventStore, Identity, Migration, OpenError, Position, RecordedEvent,
+    Revision, StoreError,
 };
 use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Clock, SystemClock, Timestamp, Zone};
 use crate::codec::StreamName;
 use crate::credits::Scale;
 use crate::ids::AccountId;
+use crate::sql::Transaction;
 
-pub use backfill::{Backfill, BackfillError, Begun, Closing};
 pub use backup::{BackupError, Copied};
-pub use error::{OpenError, store_error};
-pub use figures::{ACCOUNT_TABLES, fold_accounts};
-pub(crate) use figures::{read_account, read_accounts};
-pub use import::{ImportError, LogImport};
-pub use migrate::{Migration, schema_faults};
+pub use error::store_error;
+pub use migrate::schema_faults;
 pub use open::schema_faults as ledger_schema_faults;
-pub(crate) use rows::{read_head, read_page};
 
-/// How many requests may wait for the writer.
-pub const QUEUE: usize = 8_192;
-
-/// How many appends one transaction takes at the most.
-pub const MAX_GROUP: usize = 2_048;
+/// The tables of account figures, for a database that folds them apart.
+pub const ACCOUNT_TABLES: &str = "
+    CREATE TABLE account_state (account TEXT PRIMARY KEY, balance INTEGER NOT NULL, held INTEGER NOT NULL,
+        reserved INTEGER NOT NULL, floor INTEGER, monthly_cap INTEGER, last_position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE account_month (account TEXT NOT NULL, month TEXT NOT NULL, spent INTEGER NOT NULL, held INTEGER NOT NULL,
+        reserved INTEGER NOT NULL, PRIMARY KEY (account, month)) STRICT, WITHOUT ROWID;";
 
 /// How to open a ledger's file.
 #[derive(Debug, Clone)]
@@ -198,10 +192,16 @@ impl SqliteStore {
             .await
     }
 
+    pub(crate) fn is_backfill(&self) -> &IsBackfill {
+        self.shared.writer.is_backfill()
+    }
+
+    /// Reads in as many moments as `work` has statements.
     async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        let work = move |connection: &Connection| work(&Transaction::on_sqlite(connection));
         self.shared.lanes.read(work).await?
     }
 }
@@ -230,16 +230,15 @@ impl EventStore for SqliteStore {
         from: Revision,
     ) -> Result<Vec<RecordedEvent>, StoreError> {
         let stream = stream.clone();
-        self.read(move |connection| rows::read_stream(connection, &stream, from))
-            .await
+        self.read(move |tx| tx.read_stream(&stream, from)).await
     }
 
     async fn read_streams(
         &self,
         streams: Vec<StreamName>,
     ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
-        self.read(move |connection| {
-            let whole = |stream| rows::read_stream(connection, stream, Revision::FIRST);
+        self.read(move |tx| {
+            let whole = |stream| tx.read_stream(stream, Revision::FIRST);
             streams.iter().map(whole).collect()
         })
         .await
@@ -252,12 +251,12 @@ impl EventStore for SqliteStore {
     ) -> Result<Vec<RecordedEvent>, StoreError> {
         self.shared
             .lanes
-            .scan(move |connection| read_page(connection, after, limit))
+            .scan(move |connection| Transaction::on_sqlite(connection).read_page(after, limit))
             .await?
     }
 
     async fn head(&self) -> Result<Position, StoreError> {
-        self.read(read_head).await
+        self.read(|tx| tx.read_head()).await
     }
 
     async fn account(
@@ -266,8 +265,7 @@ impl EventStore for SqliteStore {
         month: BudgetMonth,
     ) -> Result<AccountState, StoreError> {
         let account = account.clone();
-        self.read(move |connection| read_account(connection, &account, month))
-            .await
+        self.read(move |tx| tx.read_account(&account, month)).await
     }
 
     async fn accounts(
@@ -276,11 +274,46 @@ impl EventStore for SqliteStore {
         limit: usize,
     ) -> Result<Vec<(AccountId, AccountState)>, StoreError> {
         let after = after.cloned();
-        self.read(move |connection| read_accounts(connection, after.as_ref(), limit))
-            .await
+        self.glance(move |connection| {
+            Transaction::on_sqlite(connection).read_accounts(after.as_ref(), limit)
+        })
+        .await
     }
 
     fn appended(&self) -> watch::Receiver<Position> {
         self.shared.writer.appended()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fold apart has the columns of the ledger's own tables.
+    #[test]
+    fn tables_for_a_fold_apart_are_those_of_the_ledger() {
+        let columns = |sql: &str| {
+            let connection = Connection::open_in_memory().unwrap();
+            connection.execute_batch(sql).unwrap();
+            let of = |table: &str| {
+                let sql =
+                    format!("SELECT name, type, \"notnull\", pk FROM pragma_table_info('{table}')");
+                let mut statement = connection.prepare(&sql).unwrap();
+                let rows = statement.query_map([], |row| {
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        row.get::<_, String>(1)?,
+                        row.get::<_, bool>(2)?,
+                        row.get::<_, i64>(3)?,
+                    ))
+                });
+                rows.unwrap().map(Result::unwrap).collect::<Vec<_>>()
+            };
+            (of("account_state"), of("account_month"))
+        };
+        assert_eq!(
+            columns(ACCOUNT_TABLES),
+            columns(include_str!("migrations/0001_log.sql"))
+        );
     }
 }

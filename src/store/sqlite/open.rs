@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use uuid::Uuid;
 
-use super::error::{OpenError, store_error};
-use super::migrate::{self, Migration};
+use super::error::store_error;
+use super::migrate;
 use super::{Options, SqliteStore, patience};
 use crate::clock::Zone;
 use crate::credits::Scale;
-use crate::store::Identity;
+use crate::store::{Identity, Migration, OpenError};
 
 /// `PRAGMA application_id` of a ledger: "rcup" in ASCII.
 const APPLICATION_ID: i32 = 0x7263_7570;
@@ -348,21 +348,7 @@ fn check(connection: &Connection, options: &Options) -> Result<Identity, OpenErr
         zone: Zone::parse(&zone).map_err(|error| damaged(error.to_string()))?,
         scale: Scale::new(scale).map_err(|error| damaged(error.to_string()))?,
     };
-    if let Some(asked) = options.zone.filter(|asked| *asked != identity.zone) {
-        return Err(OpenError::Differs {
-            what: "zone",
-            stored: zone,
-            asked: asked.to_string(),
-        });
-    }
-    if let Some(asked) = options.scale.filter(|asked| *asked != identity.scale) {
-        let (stored, asked) = (scale.to_string(), asked.get().to_string());
-        return Err(OpenError::Differs {
-            what: "scale",
-            stored,
-            asked,
-        });
-    }
+    identity.check_asked(options.zone, options.scale)?;
     Ok(identity)
 }
 

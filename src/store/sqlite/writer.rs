@@ -1,6 +1,6 @@
 //! The one thread of a process that writes.
 //!
-//! It takes what waits, up to [`MAX_GROUP`](super::MAX_GROUP) appends, into one transaction, and answers after the commit. Work that needs a
+//! It takes what waits, up to [`MAX_GROUP`] appends, into one transaction, and answers after the commit. Work that needs a
 //! transaction of its own (a projection's batch, a repair) queues with the appends, so nothing inside a process competes for
 //! the file's lock. A request that was taken is carried out, whether or not its caller still waits.
 //!
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::backfill::IsBackfill;
-use super::error::{OpenError, is_unknown_after_commit, store_error};
-use super::group::{self, Broken, Context, Group};
+use super::error::{is_unknown_after_commit, store_error};
+use super::group::{self, Context};
 use super::place::Place;
-use super::time::StoreClock;
-use super::{MAX_GROUP, Options, QUEUE, open, patience, rows};
+use super::{Options, open, patience};
 use crate::clock::{Timestamp, Zone};
-use crate::store::{Append, Appended, Position, StoreError};
-
-type Answer = Result<Appended, StoreError>;
+use crate::sql::Transaction;
+use crate::store::backfill::IsBackfill;
+use crate::store::clock::StoreClock;
+use crate::store::group::{Answer, Broken, Group};
+use crate::store::{Append, Appended, MAX_GROUP, OpenError, Position, QUEUE, StoreError};
 
 /// Work that needs a transaction of its own. It is told why if its turn does not come, and says whether another process kept the lock.
 type Work = Box<dyn FnOnce(Result<(&Connection, &Place), StoreError>) -> Result<(), Busy> + Send>;
@@ -64,13 +64,6 @@ struct Waiting {
     request: Request,
 }
 
-/// Answers that one request waits for.
-pub(super) enum Reply {
-    One(oneshot::Sender<Answer>),
-    /// The last part of many: earlier parts are collected in front.
-    Many(oneshot::Sender<Vec<Answer>>, usize),
-}
-
 #[derive(Debug)]
 pub(super) struct Writer {
     /// None once the writer is being dropped.
@@ -104,7 +97,7 @@ impl Writer {
     ) -> Result<Self, OpenError> {
         let busy_timeout = options.busy_timeout;
         let (queue, requests) = mpsc::channel(QUEUE);
-        let tail = rows::read_tail(&connection)?;
+        let tail = Transaction::on_sqlite(&connection).read_tail()?;
         let head = watch::Sender::new(tail.head);
         let context = Context {
             clock: StoreClock::new(Arc::clone(&options.clock), tail.posted_at),
@@ -310,64 +303,30 @@ fn commit(
     group: Group,
     head: &watch::Sender<Position>,
 ) -> Result<(), Busy> {
-    let (members, replies) = group.into_parts();
-    let mut answers: VecDeque<Answer> = VecDeque::new();
-    let mut replies = replies.into_iter().peekable();
+    let (members, mut replies) = group.into_parts();
     let mut broken = Broken::default();
     let mut busy = Ok(());
     for chunk in members.chunks(MAX_GROUP) {
-        match &busy {
-            Ok(()) => {
-                let (part, position) = match group::commit(connection, context, chunk, &mut broken)
-                {
-                    Ok(committed) => committed,
-                    Err(Busy(error)) => {
-                        answers.extend(vec![Err(error.clone()); chunk.len()]);
-                        busy = Err(Busy(error));
-                        continue;
-                    }
-                };
-                answers.extend(part);
+        let committed = match &busy {
+            Ok(()) => group::commit(connection, context, chunk, &mut broken),
+            // Nobody waits for the same lock twice.
+            Err(Busy(error)) => Err(Busy(error.clone())),
+        };
+        match committed {
+            Ok((answers, position)) => {
                 if let Some(position) = position {
                     head.send_replace(position);
                 }
+                replies.push(answers);
             }
-            // Nobody waits for the same lock twice.
-            Err(Busy(error)) => answers.extend(vec![Err(error.clone()); chunk.len()]),
-        }
-        while let Some(reply) = replies.next_if(|reply| reply.count() <= answers.len()) {
-            reply.send(&mut answers);
+            Err(Busy(error)) => {
+                replies.push(vec![Err(error.clone()); chunk.len()]);
+                busy = Err(Busy(error));
+            }
         }
     }
-    // Calls of no appends, behind the last one.
-    for reply in replies {
-        reply.send(&mut answers);
-    }
+    replies.finish();
     busy
-}
-
-impl Reply {
-    /// How many answers its caller waits for.
-    const fn count(&self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Many(_, count) => *count,
-        }
-    }
-
-    /// Answers. A caller that is gone wants no answer; what it asked for is done.
-    fn send(self, answers: &mut VecDeque<Answer>) {
-        match self {
-            Self::One(reply) => {
-                if let Some(answer) = answers.pop_front() {
-                    let _ = reply.send(answer);
-                }
-            }
-            Self::Many(reply, count) => {
-                let _ = reply.send(answers.drain(..count.min(answers.len())).collect());
-            }
-        }
-    }
 }
 
 /// Takes the file's lock. A transaction that could not be ended before is ended first.

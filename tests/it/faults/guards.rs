@@ -12,7 +12,7 @@ use recoup::{Command, CommandId, EventStore, JobCommand, LedgerError, Mode, Outc
 use super::{answer, claimed, external, failing, granting};
 use crate::domain::life::{extend, start, succeed};
 use crate::ledger::races::{apply, at_once, balance, counts, on, two_processes};
-use crate::stores::{Fate, File, Scripted, ledger, log};
+use crate::stores::{Fate, Place, Scripted, ledger, log};
 use crate::values::{charge, command_id, job_id, policy};
 
 /// A write timed out, an error was returned, and the event was stored. Interleaving: the append commits, its answer and those of all repeats are
@@ -20,8 +20,8 @@ use crate::values::{charge, command_id, job_id, policy};
 /// answered from the stream.
 #[tokio::test]
 async fn fault_08_a_stored_event_is_never_called_failed() {
-    let file = File::new();
-    let plain = file.store().await;
+    let place = Place::new();
+    let plain = place.store().await;
     let scripted = Scripted::new(plain.clone());
     let ledger = ledger(scripted.clone());
     apply(&ledger, granting("opening", 100)).await;
@@ -54,8 +54,8 @@ async fn fault_08_a_stored_event_is_never_called_failed() {
 /// read; ids of events decide nothing.
 #[tokio::test]
 async fn fault_09_a_command_is_applied_once_whatever_the_revision() {
-    let file = File::new();
-    let [ledger, stale] = two_processes(&file, 1_000).await;
+    let place = Place::new();
+    let [ledger, stale] = two_processes(&place, 1_000).await;
     let (id, job) = (command_id("renew"), job_id("a"));
     on(&ledger, "a", claimed(40)).await;
     on(&ledger, "a", start()).await;
@@ -64,7 +64,7 @@ async fn fault_09_a_command_is_applied_once_whatever_the_revision() {
         .await
         .receipt()
         .expect("it has seen the stream");
-    file.clock.advance(Duration::from_secs(30));
+    place.clock.advance(Duration::from_secs(30));
     let renewed = ledger
         .job(id.clone(), job.clone(), extend(1))
         .await
@@ -77,8 +77,8 @@ async fn fault_09_a_command_is_applied_once_whatever_the_revision() {
             .count()
     };
     for _ in 0..3 {
-        file.clock.advance(Duration::from_secs(30));
-        for ledger in [&stale, &ledger, &file.ledger().await] {
+        place.clock.advance(Duration::from_secs(30));
+        for ledger in [&stale, &ledger, &place.ledger().await] {
             let again = ledger
                 .job(id.clone(), job.clone(), extend(1))
                 .await
@@ -89,7 +89,7 @@ async fn fault_09_a_command_is_applied_once_whatever_the_revision() {
     let (_, history) = ledger.show(&job).await.expect("readable");
     assert_eq!(renewals(&history), 1);
     // The store itself believes no id: the identical append at the current revision is another append.
-    let store = file.store().await;
+    let store = place.store().await;
     let end = Event::Job(JobEvent::Failed(Failed { hold: None }));
     let append = |expected| {
         Append::new(
@@ -118,8 +118,8 @@ async fn fault_09_a_command_is_applied_once_whatever_the_revision() {
 /// (stream, revision) is unique, and the account's figures are written in the same transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_10_concurrent_postings_to_one_account_all_count() {
-    let file = File::new();
-    let ledgers = two_processes(&file, 10_000).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 10_000).await;
     for number in 0..20 {
         on(&ledgers[number % 2], &format!("j{number}"), external(10)).await;
     }
@@ -174,10 +174,10 @@ async fn fault_28_what_cannot_be_read_refuses_commands_on_its_stream_alone() {
         },
     ];
     for event_type in newer {
-        let file = File::new();
-        let [ledger, cached] = two_processes(&file, 1_000).await;
+        let place = Place::new();
+        let [ledger, cached] = two_processes(&place, 1_000).await;
         on(&cached, "a", external(40)).await;
-        let store = file.store().await;
+        let store = place.store().await;
         with_a_foreign_event(&*store, "a", event_type).await;
         let before = (log(&*store).await.len(), store.accounts(None, 10).await);
         for ledger in [&ledger, &cached] {
@@ -225,10 +225,10 @@ async fn fault_28_what_cannot_be_read_refuses_commands_on_its_stream_alone() {
 /// The other half of fault 28: corrupt bytes. They name the position, and stop their own stream only.
 #[tokio::test]
 async fn fault_28_corrupt_bytes_refuse_commands_and_name_the_position() {
-    let file = File::new();
-    let [ledger, _] = two_processes(&file, 1_000).await;
+    let place = Place::new();
+    let [ledger, _] = two_processes(&place, 1_000).await;
     on(&ledger, "a", external(40)).await;
-    let store = file.store().await;
+    let store = place.store().await;
     let end = Event::Job(JobEvent::Failed(Failed { hold: None }));
     let stream = Stream::Job(job_id("a"));
     let mut append = Append::new(
@@ -243,7 +243,7 @@ async fn fault_28_corrupt_bytes_refuse_commands_and_name_the_position() {
         store.append(append).await,
         Ok(Appended::Committed { .. })
     ));
-    for ledger in [&ledger, &file.ledger().await] {
+    for ledger in [&ledger, &place.ledger().await] {
         let refused = ledger
             .job(CommandId::random(), job_id("a"), failing())
             .await;
@@ -259,8 +259,8 @@ async fn fault_28_corrupt_bytes_refuse_commands_and_name_the_position() {
 #[tokio::test]
 async fn an_unavailable_store_is_told_apart_from_an_unknown_outcome() {
     use recoup::store::faulty::{Faults, FaultyStore};
-    let file = File::new();
-    let plain = file.store().await;
+    let place = Place::new();
+    let plain = place.store().await;
     let down = Faults {
         unavailable: 1_000,
         ..Faults::default()

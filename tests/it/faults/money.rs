@@ -11,18 +11,18 @@ use recoup::{
 use super::{answer, claimed, code, external, failing, granting, held};
 use crate::domain::life::{extend, fail, start, succeed};
 use crate::ledger::races::{apply, at_once, balance, counts, on, two_processes};
-use crate::stores::{File, log};
+use crate::stores::{Place, log};
 use crate::values::{account_id, adjustment_id, command_id, delta, job_id, kind, reason};
 
 /// Refunding a second time reversed the first refund. Interleaving: fail, then every command that could refund again or undo it.
 /// Protection: a refusal stores nothing, and no reversal is ever picked by itself.
 #[tokio::test]
 async fn fault_01_a_second_refund_changes_nothing() {
-    let file = File::new();
-    let [ledger, other] = two_processes(&file, 100).await;
+    let place = Place::new();
+    let [ledger, other] = two_processes(&place, 100).await;
     on(&ledger, "a", external(40)).await;
     on(&ledger, "a", failing()).await;
-    let store = file.store().await;
+    let store = place.store().await;
     let before = (log(&*store).await, store.accounts(None, 10).await);
     for ledger in [&ledger, &other] {
         for (command, expected) in [
@@ -52,8 +52,8 @@ async fn fault_01_a_second_refund_changes_nothing() {
 /// grant, adjustment and charge. Protection: each has a stream of its own, and `NoStream` is its guard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_02_every_route_that_moves_money_takes_a_key_and_one_passes() {
-    let file = File::new();
-    let ledgers = two_processes(&file, 1_000).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 1_000).await;
     let adjusting = Command::Adjust(Adjust {
         account: account_id("acme"),
         adjustment: adjustment_id("x1"),
@@ -102,8 +102,8 @@ async fn fault_02_every_route_that_moves_money_takes_a_key_and_one_passes() {
 /// Protection: a contradiction is an event of its own, once per signal and attempt.
 #[tokio::test]
 async fn fault_03_a_failure_after_delivery_is_noted_and_visible() {
-    let file = File::new();
-    let [ledger, other] = two_processes(&file, 100).await;
+    let place = Place::new();
+    let [ledger, other] = two_processes(&place, 100).await;
     on(&ledger, "a", external(40)).await;
     on(&ledger, "a", succeed(1)).await;
     let late = JobCommand::Fail {
@@ -145,8 +145,8 @@ async fn fault_03_a_failure_after_delivery_is_noted_and_visible() {
 /// refunds are held for their retries, a sixth charge. Protection: admission inside the append's transaction, and holds that count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_04_open_holds_count() {
-    let file = File::new();
-    let ledgers = two_processes(&file, 5_000).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 5_000).await;
     let charges = (0..6).map(|number| {
         (
             CommandId::random(),
@@ -185,8 +185,8 @@ async fn fault_04_open_holds_count() {
 /// append's transaction, decides and is shown; every hold ends with its job.
 #[tokio::test]
 async fn fault_05_the_figure_that_decides_neither_doubles_nor_leaks() {
-    let file = File::new();
-    let [ledger, _] = two_processes(&file, 1).await;
+    let place = Place::new();
+    let [ledger, _] = two_processes(&place, 1).await;
     let limit = Limit {
         account: account_id("acme"),
         floor: Some(Floor::None),
@@ -207,7 +207,7 @@ async fn fault_05_the_figure_that_decides_neither_doubles_nor_leaks() {
         Some("cap_exceeded"),
         "holds count"
     );
-    file.clock.advance(Duration::from_secs(60));
+    place.clock.advance(Duration::from_secs(60));
     on(&ledger, "delivered", succeed(1)).await;
     on(&ledger, "cancelled", JobCommand::Cancel { reason: None }).await;
     for job in ["dead", "recovered", "retried"] {
@@ -230,8 +230,8 @@ async fn fault_05_the_figure_that_decides_neither_doubles_nor_leaks() {
 /// again. The rule here: nothing was stored, so the same job may be charged, under the same id.
 #[tokio::test]
 async fn fault_06_a_refused_charge_may_come_again_under_its_id() {
-    let file = File::new();
-    let [ledger, other] = two_processes(&file, 39).await;
+    let place = Place::new();
+    let [ledger, other] = two_processes(&place, 39).await;
     let (id, job) = (command_id("charge a"), job_id("a"));
     for _ in 0..2 {
         let refused = ledger
@@ -290,8 +290,8 @@ async fn fault_07_parts_add_up_to_the_whole() {
         (Rounding::Down, 100),
         (Rounding::HalfEven, 100),
     ] {
-        let file = File::new();
-        let [ledger, _] = two_processes(&file, 1_000).await;
+        let place = Place::new();
+        let [ledger, _] = two_processes(&place, 1_000).await;
         let charge_of = |amount| {
             let cost = Cost::new(amount).expect("a cost");
             ledger.charge_of(

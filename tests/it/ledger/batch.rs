@@ -15,7 +15,7 @@ use recoup::{
 
 use super::plan::{Sent, commands};
 use crate::domain::life::{extend, fail, start, succeed};
-use crate::stores::{File, ledger, log};
+use crate::stores::{Place, ledger, log, tries};
 use crate::values::{account_id, charge, command_id, cost, grant_id, job_id, noon, policy};
 
 type Answers = Vec<Result<Outcome, LedgerError>>;
@@ -40,8 +40,8 @@ fn grant_of(account: &AccountId, amount: i64) -> Command {
     })
 }
 
-async fn opened(file: &File) -> Ledger {
-    let ledger = file.ledger().await;
+async fn opened(place: &Place) -> Ledger {
+    let ledger = place.ledger().await;
     let outcome = ledger
         .execute(command_id("opening"), grant_of(&account_id("acme"), 1_000))
         .await;
@@ -62,8 +62,8 @@ fn names(answers: &Answers) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn a_whole_life_in_one_call_keeps_its_order() {
-    let file = File::new();
-    let ledger = opened(&file).await;
+    let place = Place::new();
+    let ledger = opened(&place).await;
     let answers = ledger
         .batch(vec![
             on("1", "a", charging(40)),
@@ -99,16 +99,16 @@ async fn a_whole_life_in_one_call_keeps_its_order() {
 async fn a_charge_again_and_a_failure_in_one_call_refund_what_was_charged() {
     // (what the second charge costs, how its answer is called)
     for (amount, name) in [(40, "already_applied"), (400, "rejected")] {
-        let file = File::new();
-        let first = opened(&file).await;
+        let place = Place::new();
+        let first = opened(&place).await;
         first
             .job(command_id("c"), job_id("a"), charging(40))
             .await
             .expect("applied")
             .receipt()
             .expect("a receipt");
-        file.clock.advance(Duration::from_secs(1));
-        let second = file.ledger().await;
+        place.clock.advance(Duration::from_secs(1));
+        let second = place.ledger().await;
         let answers = second
             .batch(vec![
                 on("c2", "a", charging(amount)),
@@ -120,7 +120,7 @@ async fn a_charge_again_and_a_failure_in_one_call_refund_what_was_charged() {
             (1_000, 0),
             "a charge of {amount}"
         );
-        let shown = file.ledger().await.show(&job_id("a")).await;
+        let shown = place.ledger().await.show(&job_id("a")).await;
         assert!(
             shown.is_ok(),
             "a charge of {amount}: the stream is legal: {shown:?}"
@@ -133,8 +133,8 @@ async fn a_charge_again_and_a_failure_in_one_call_refund_what_was_charged() {
 /// appends. The failure is in conflict; the success, with its reclaim, would fit by its revision alone.
 #[tokio::test]
 async fn a_link_whose_chain_is_broken_is_not_appended_by_accident() {
-    let file = File::new();
-    let (batching, other) = (opened(&file).await, file.ledger().await);
+    let place = Place::new();
+    let (batching, other) = (opened(&place).await, place.ledger().await);
     let job = job_id("a");
     for outcome in [
         batching
@@ -145,7 +145,7 @@ async fn a_link_whose_chain_is_broken_is_not_appended_by_accident() {
         assert!(matches!(outcome, Ok(Outcome::Applied(_))), "{outcome:?}");
     }
     for id in ["e1", "e2"] {
-        file.clock.advance(Duration::from_secs(30));
+        place.clock.advance(Duration::from_secs(30));
         let outcome = other.job(command_id(id), job.clone(), extend(1)).await;
         assert!(matches!(outcome, Ok(Outcome::Applied(_))), "{outcome:?}");
     }
@@ -153,7 +153,7 @@ async fn a_link_whose_chain_is_broken_is_not_appended_by_accident() {
         .batch(vec![on("f", "a", failing()), on("d", "a", succeed(1))])
         .await;
     assert_eq!(balance_and_held(&batching).await, (960, 0), "{answers:?}");
-    let shown = file.ledger().await.show(&job).await;
+    let shown = place.ledger().await.show(&job).await;
     assert!(shown.is_ok(), "the stream is legal: {shown:?}");
     assert_eq!(names(&answers), ["applied", "applied"]);
 }
@@ -161,8 +161,8 @@ async fn a_link_whose_chain_is_broken_is_not_appended_by_accident() {
 /// The same with a job whose retries are ours: the accident would leave a hold that nothing ends.
 #[tokio::test]
 async fn a_broken_chain_leaves_no_hold_behind() {
-    let file = File::new();
-    let (batching, other) = (opened(&file).await, file.ledger().await);
+    let place = Place::new();
+    let (batching, other) = (opened(&place).await, place.ledger().await);
     let job = job_id("a");
     let claimed = JobCommand::Charge(Box::new(charge("acme", 40, policy(Mode::Claimed, 5))));
     for (id, command) in [("c", claimed), ("s", start())] {
@@ -177,14 +177,14 @@ async fn a_broken_chain_leaves_no_hold_behind() {
         .batch(vec![on("f2", "a", terminal), on("d", "a", succeed(1))])
         .await;
     assert_eq!(balance_and_held(&batching).await, (960, 0), "{answers:?}");
-    let shown = file.ledger().await.show(&job).await;
+    let shown = place.ledger().await.show(&job).await;
     assert!(shown.is_ok(), "the stream is legal: {shown:?}");
 }
 
 #[tokio::test]
 async fn what_follows_a_refused_charge_is_decided_on_what_is_there() {
-    let file = File::new();
-    let ledger = opened(&file).await;
+    let place = Place::new();
+    let ledger = opened(&place).await;
     let answers = ledger
         .batch(vec![
             on("1", "big", charging(2_000)),
@@ -217,8 +217,8 @@ async fn what_follows_a_refused_charge_is_decided_on_what_is_there() {
 #[tokio::test]
 async fn limits_and_grants_take_effect_in_their_order() {
     for one_call in [false, true] {
-        let file = File::new();
-        let ledger = file.ledger().await;
+        let place = Place::new();
+        let ledger = place.ledger().await;
         let account = account_id("acme");
         let limit = |id: &str, floor, monthly_cap| {
             let limit = Limit {
@@ -352,7 +352,7 @@ async fn compare(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: tries(200), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn one_call_equals_one_by_one(

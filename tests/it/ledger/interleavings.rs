@@ -1,4 +1,4 @@
-//! Every command, from eight callers over two stores on one file, in random order, duplicated, with answers that get lost.
+//! Every command, from eight callers over two stores on one ledger, in random order, duplicated, with answers that get lost.
 //!
 //! Whatever happens in between, afterwards every job has net 0 or −cost, at most one refund and one reclaim, and every balance and entry
 //! equals what the oracle makes of the accepted commands.
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::plan::{Act, CALLERS, Planned, Sent, job_name, of_caller, plan};
 use crate::oracle::Oracle;
-use crate::stores::{File, ledger};
+use crate::stores::{Place, ledger, tries};
 use crate::values::{account_id, command_id, cost, grant_id, job_id};
 
 /// How often a caller repeats a command whose outcome is unknown, or whose store was unavailable.
@@ -143,13 +143,13 @@ impl Caller {
 
 /// Carries a plan out and checks what it came to; the first `batching` callers send their commands in batches.
 async fn carry_out(plan: &[Planned], batching: usize, faults: Faults, seed: u64) {
-    let file = File::new();
-    let plain = file.store().await;
+    let place = Place::new();
+    let plain = place.store().await;
     let oracle = Arc::new(Mutex::new(Oracle::default()));
-    // Two stores and two caches on one file, as in two processes, each with its own losses.
+    // Two stores and two caches on one ledger, as in two processes, each with its own losses.
     let mut ledgers = Vec::new();
     for process in 0..2 {
-        let faulty = FaultyStore::new(file.store().await, faults, seed.wrapping_add(process));
+        let faulty = FaultyStore::new(place.store().await, faults, seed.wrapping_add(process));
         ledgers.push(ledger(Arc::new(faulty)));
     }
     let opening = Grant {
@@ -159,7 +159,7 @@ async fn carry_out(plan: &[Planned], batching: usize, faults: Faults, seed: u64)
     };
     let first = Caller {
         ledger: ledger(plain.clone()),
-        clock: file.clock.clone(),
+        clock: place.clock.clone(),
         oracle: Arc::clone(&oracle),
     };
     first
@@ -169,7 +169,7 @@ async fn carry_out(plan: &[Planned], batching: usize, faults: Faults, seed: u64)
     let mut tasks = JoinSet::new();
     for number in 0..CALLERS {
         let acts = of_caller(plan, number);
-        let (ledger, clock) = (ledgers[number % 2].clone(), file.clock.clone());
+        let (ledger, clock) = (ledgers[number % 2].clone(), place.clock.clone());
         let caller = Caller {
             ledger,
             clock,
@@ -212,7 +212,7 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 /// Seeds are nothing to shrink, and neither is a race: few tries.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases,
+        cases: tries(cases),
         max_shrink_iters: 30,
         failure_persistence: None,
         ..ProptestConfig::default()

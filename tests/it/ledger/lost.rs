@@ -16,7 +16,7 @@ use recoup::{
 };
 
 use crate::oracle::Oracle;
-use crate::stores::{Fate, File, Scripted, ledger, log};
+use crate::stores::{Fate, Place, Scripted, ledger, log};
 use crate::values::{
     account_id, adjustment_id, charge, command_id, cost, delta, grant_id, job_id, policy, reason,
 };
@@ -100,8 +100,8 @@ async fn a_lost_answer_of_any_command_is_settled_by_the_ledger_itself() {
         vec![Fate::NeverSent, Fate::AnswerLost],
         vec![Fate::AnswerLost, Fate::NeverSent, Fate::AnswerLost],
     ] {
-        let file = File::new();
-        let plain = file.store().await;
+        let place = Place::new();
+        let plain = place.store().await;
         let scripted = Scripted::new(plain.clone());
         let ledger = ledger(scripted.clone());
         let mut oracle = Oracle::default();
@@ -127,8 +127,8 @@ async fn a_lost_answer_of_any_command_is_settled_by_the_ledger_itself() {
 
 #[tokio::test]
 async fn a_lost_commit_is_unknown_and_its_repeat_is_already_applied_though_nothing_is_left() {
-    let file = File::new();
-    let scripted = Scripted::new(file.store().await);
+    let place = Place::new();
+    let scripted = Scripted::new(place.store().await);
     let ledger = ledger(scripted.clone());
     granted(&ledger, 40).await;
     let tries = usize::try_from(MAX_REPEATS).expect("few") + 1;
@@ -141,7 +141,7 @@ async fn a_lost_commit_is_unknown_and_its_repeat_is_already_applied_though_nothi
     );
     assert_eq!(balance(&ledger).await, 0);
     // Limits are checked last: the committed charge is found before anybody asks whether there is credit for it.
-    for other in [ledger.clone(), file.ledger().await] {
+    for other in [ledger.clone(), place.ledger().await] {
         let repeated = other.job(id.clone(), job.clone(), charging(40)).await;
         assert!(is_already_applied(&repeated), "{repeated:?}");
         let batched = other
@@ -154,8 +154,8 @@ async fn a_lost_commit_is_unknown_and_its_repeat_is_already_applied_though_nothi
 
 #[tokio::test]
 async fn an_append_that_never_arrived_is_unknown_and_its_repeat_applies_it() {
-    let file = File::new();
-    let scripted = Scripted::new(file.store().await);
+    let place = Place::new();
+    let scripted = Scripted::new(place.store().await);
     let ledger = ledger(scripted.clone());
     granted(&ledger, 40).await;
     let tries = usize::try_from(MAX_REPEATS).expect("few") + 1;
@@ -174,8 +174,8 @@ async fn an_append_that_never_arrived_is_unknown_and_its_repeat_applies_it() {
 #[tokio::test]
 async fn a_lost_batch_is_settled_member_by_member() {
     for fate in [Fate::AnswerLost, Fate::NeverSent] {
-        let file = File::new();
-        let plain = file.store().await;
+        let place = Place::new();
+        let plain = place.store().await;
         let scripted = Scripted::new(plain.clone());
         let ledger = ledger(scripted.clone());
         granted(&ledger, 1_000).await;
@@ -208,8 +208,8 @@ async fn a_lost_batch_is_settled_member_by_member() {
 /// charge. The failure was in the same commit: it is as unknown as the charge, and "surely nothing was written" would be a lie.
 #[tokio::test]
 async fn nothing_of_a_lost_batch_is_called_unwritten() {
-    let file = File::new();
-    let plain = file.store().await;
+    let place = Place::new();
+    let plain = place.store().await;
     let scripted = Scripted::new(plain.clone());
     let ledger = ledger(scripted.clone());
     granted(&ledger, 100).await;
@@ -233,15 +233,15 @@ async fn nothing_of_a_lost_batch_is_called_unwritten() {
 #[tokio::test]
 async fn a_twins_append_is_not_taken_for_ones_own() {
     for fate in [Fate::NeverSent, Fate::AnswerLost] {
-        let file = File::new();
-        let scripted = Scripted::new(file.store().await);
-        let (a, b) = (file.ledger().await, ledger(scripted.clone()));
+        let place = Place::new();
+        let scripted = Scripted::new(place.store().await);
+        let (a, b) = (place.ledger().await, ledger(scripted.clone()));
         granted(&a, 100).await;
         let (id, job) = (command_id("c"), job_id("video-1"));
         assert!(is_applied(
             &a.job(id.clone(), job.clone(), charging(40)).await
         ));
-        file.clock.advance(Duration::from_secs(1));
+        place.clock.advance(Duration::from_secs(1));
         scripted.then([fate]);
         let twin = b
             .job(id, job.clone(), charging(40))
@@ -250,7 +250,7 @@ async fn a_twins_append_is_not_taken_for_ones_own() {
         assert!(twin.is_done(), "{twin:?}");
         let failed = b.job(command_id("f"), job.clone(), failing()).await;
         assert!(is_applied(&failed), "{failed:?}");
-        let fresh = file.ledger().await;
+        let fresh = place.ledger().await;
         let shown = fresh.show(&job).await;
         assert!(
             shown.is_ok(),
@@ -264,9 +264,9 @@ async fn a_twins_append_is_not_taken_for_ones_own() {
 #[tokio::test]
 async fn an_id_reused_for_another_charge_is_told_though_its_answer_was_lost() {
     for fate in [Fate::Fine, Fate::NeverSent, Fate::AnswerLost] {
-        let file = File::new();
-        let scripted = Scripted::new(file.store().await);
-        let (a, b) = (file.ledger().await, ledger(scripted.clone()));
+        let place = Place::new();
+        let scripted = Scripted::new(place.store().await);
+        let (a, b) = (place.ledger().await, ledger(scripted.clone()));
         granted(&a, 1_000).await;
         let (id, job) = (command_id("c"), job_id("video-1"));
         assert!(is_applied(
@@ -292,9 +292,9 @@ async fn an_id_reused_for_another_charge_is_told_though_its_answer_was_lost() {
 #[tokio::test]
 async fn an_id_reused_for_another_grant_is_told_though_its_answer_was_lost() {
     for fate in [Fate::Fine, Fate::NeverSent, Fate::AnswerLost] {
-        let file = File::new();
-        let scripted = Scripted::new(file.store().await);
-        let (a, b) = (file.ledger().await, ledger(scripted.clone()));
+        let place = Place::new();
+        let scripted = Scripted::new(place.store().await);
+        let (a, b) = (place.ledger().await, ledger(scripted.clone()));
         let id = command_id("g");
         assert!(is_applied(
             &a.grant(id.clone(), granting("welcome", 100)).await
@@ -325,8 +325,8 @@ async fn begun_and_dropped<T>(future: impl Future<Output = T>, polls: u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_whose_caller_went_away_is_repeated_safely() {
-    let file = File::new();
-    let ledger = file.ledger().await;
+    let place = Place::new();
+    let ledger = place.ledger().await;
     granted(&ledger, 10_000).await;
     for number in 0..40 {
         let job = job_id(&format!("video-{number}"));

@@ -9,7 +9,7 @@ use recoup::{
 
 use super::races::{apply, charging, on};
 use crate::domain::life::{fail, start, succeed};
-use crate::stores::File;
+use crate::stores::Place;
 use crate::values::{account_id, job_id, policy};
 
 fn at(text: &str) -> Timestamp {
@@ -37,12 +37,12 @@ async fn capped(ledger: &Ledger, cap: i64) {
 
 #[tokio::test]
 async fn a_refund_and_a_reclaim_of_the_next_month_count_in_the_month_of_the_charge() {
-    let file = File::starting_at(at("2026-11-30T23:59:59.999Z"));
-    let (store, ledger) = (file.store().await, file.ledger().await);
+    let place = Place::starting_at(at("2026-11-30T23:59:59.999Z"));
+    let (store, ledger) = (place.store().await, place.ledger().await);
     capped(&ledger, 100).await;
     on(&ledger, "a", charging(100, policy(Mode::External, 1))).await;
     assert_eq!(figures(&*store, "2026-11").await, (100, 0));
-    file.clock.set(at("2026-12-01T00:00:00Z"));
+    place.clock.set(at("2026-12-01T00:00:00Z"));
     on(&ledger, "a", fail(1, FailureClass::Retryable)).await;
     assert_eq!(
         (
@@ -78,14 +78,14 @@ async fn a_refund_and_a_reclaim_of_the_next_month_count_in_the_month_of_the_char
 
 #[tokio::test]
 async fn a_hold_counts_in_the_month_of_the_charge_and_ends_there() {
-    let file = File::starting_at(at("2026-11-30T23:59:00Z"));
-    let (store, ledger) = (file.store().await, file.ledger().await);
+    let place = Place::starting_at(at("2026-11-30T23:59:00Z"));
+    let (store, ledger) = (place.store().await, place.ledger().await);
     capped(&ledger, 1_000).await;
     on(&ledger, "a", charging(100, policy(Mode::Claimed, 2))).await;
     on(&ledger, "a", start()).await;
     on(&ledger, "a", fail(1, FailureClass::Retryable)).await;
     assert_eq!(figures(&*store, "2026-11").await, (0, 100));
-    file.clock.advance(Duration::from_secs(120));
+    place.clock.advance(Duration::from_secs(120));
     on(&ledger, "a", start()).await;
     on(&ledger, "a", fail(2, FailureClass::Retryable)).await;
     assert_eq!(
@@ -99,8 +99,8 @@ async fn a_hold_counts_in_the_month_of_the_charge_and_ends_there() {
 
 #[tokio::test]
 async fn a_redrive_asks_the_cap_while_its_month_lasts_and_the_floor_alone_afterwards() {
-    let file = File::starting_at(at("2026-11-10T00:00:00Z"));
-    let (store, ledger) = (file.store().await, file.ledger().await);
+    let place = Place::starting_at(at("2026-11-10T00:00:00Z"));
+    let (store, ledger) = (place.store().await, place.ledger().await);
     capped(&ledger, 100).await;
     on(&ledger, "a", charging(100, policy(Mode::Claimed, 1))).await;
     on(&ledger, "a", start()).await;
@@ -115,7 +115,7 @@ async fn a_redrive_asks_the_cap_while_its_month_lasts_and_the_floor_alone_afterw
         refused.rejection().map(recoup::Rejection::code),
         Some("cap_exceeded")
     );
-    file.clock.set(at("2026-12-01T00:00:00Z"));
+    place.clock.set(at("2026-12-01T00:00:00Z"));
     on(&ledger, "a", redriving()).await;
     assert_eq!(
         figures(&*store, "2026-11").await,
@@ -127,25 +127,22 @@ async fn a_redrive_asks_the_cap_while_its_month_lasts_and_the_floor_alone_afterw
 #[tokio::test]
 async fn the_month_is_the_one_of_the_ledgers_zone() {
     use recoup::Zone;
-    use recoup::store::sqlite::{Options, SqliteStore};
+    use recoup::store::fresh::Opening;
     // 2026-11-30T15:00Z is midnight in Seoul: December has begun there.
     for (instant, month) in [
         ("2026-11-30T14:59:59.999999Z", "2026-11"),
         ("2026-11-30T15:00:00Z", "2026-12"),
     ] {
-        let file = File::starting_at(at(instant));
+        let place = Place::starting_at(at(instant));
         let zone = Zone::parse("Asia/Seoul").expect("a zone");
-        let clock = std::sync::Arc::new(file.clock.clone());
-        let options = Options {
+        let clock = std::sync::Arc::new(place.clock.clone());
+        let opening = Opening {
             clock,
             zone: Some(zone),
-            ..Options::at(file.path())
+            ..Opening::default()
         };
-        let store = std::sync::Arc::new(
-            SqliteStore::open(options)
-                .await
-                .expect("a fresh ledger opens"),
-        );
+        let opened = place.fresh.open_with(opening).await;
+        let store = std::sync::Arc::new(opened.expect("a fresh ledger opens"));
         let ledger = crate::stores::ledger(store.clone());
         capped(&ledger, 100).await;
         on(&ledger, "a", charging(100, policy(Mode::External, 1))).await;
@@ -158,12 +155,12 @@ async fn the_month_is_the_one_of_the_ledgers_zone() {
 /// before December came and has seen nothing of it.
 #[tokio::test]
 async fn a_clock_that_is_set_back_brings_no_month_back() {
-    let file = File::starting_at(at("2026-11-30T23:59:50Z"));
-    let (here, unaware) = (file.ledger().await, file.ledger().await);
+    let place = Place::starting_at(at("2026-11-30T23:59:50Z"));
+    let (here, unaware) = (place.ledger().await, place.ledger().await);
     capped(&here, 100).await;
-    file.clock.set(at("2026-12-01T00:00:00.5Z"));
+    place.clock.set(at("2026-12-01T00:00:00.5Z"));
     on(&here, "full", charging(100, policy(Mode::External, 1))).await;
-    file.clock.set(at("2026-11-30T23:59:58.5Z"));
+    place.clock.set(at("2026-11-30T23:59:58.5Z"));
     let charge = |ledger: Ledger, job: &'static str| async move {
         let command = charging(1, policy(Mode::External, 1));
         let (id, job) = (CommandId::random(), job_id(job));
@@ -173,7 +170,7 @@ async fn a_clock_that_is_set_back_brings_no_month_back() {
         answers.push(ledger.job(CommandId::random(), job, command).await);
         answers
     };
-    for (ledger, job) in [(unaware, "a"), (here, "b"), (file.ledger().await, "c")] {
+    for (ledger, job) in [(unaware, "a"), (here, "b"), (place.ledger().await, "c")] {
         for answer in charge(ledger, job).await {
             let code = answer
                 .as_ref()
@@ -183,7 +180,7 @@ async fn a_clock_that_is_set_back_brings_no_month_back() {
             assert_eq!(code, Some("cap_exceeded"), "{job}: {answer:?}");
         }
     }
-    let store = file.store().await;
+    let store = place.store().await;
     assert_eq!(
         (
             figures(&*store, "2026-11").await,

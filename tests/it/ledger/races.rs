@@ -12,7 +12,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::domain::life::{fail, start, succeed};
-use crate::stores::File;
+use crate::stores::Place;
 use crate::values::{account_id, charge, command_id, cost, grant_id, job_id, policy, worker};
 
 /// How many tasks send at once.
@@ -52,9 +52,9 @@ pub(crate) fn counts<const N: usize>(
     BTreeMap::from(expected)
 }
 
-/// Two ledgers with a store and a cache of their own on one file, and `amount` in the account.
-pub(crate) async fn two_processes(file: &File, amount: i64) -> [Ledger; 2] {
-    let ledgers = [file.ledger().await, file.ledger().await];
+/// Two ledgers with a store and a cache of their own on one ledger, and `amount` in the account.
+pub(crate) async fn two_processes(place: &Place, amount: i64) -> [Ledger; 2] {
+    let ledgers = [place.ledger().await, place.ledger().await];
     let grant = Grant {
         account: account_id("acme"),
         grant: grant_id("opening"),
@@ -111,8 +111,8 @@ fn copies(job: &str, command: &JobCommand, one_id: bool) -> Vec<(CommandId, Comm
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_64_equal_failures_one_refunds_and_of_64_successes_one_reclaims() {
-    let file = File::new();
-    let ledgers = two_processes(&file, 1_000).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 1_000).await;
     let one = counts([("already_applied", TASKS - 1), ("applied", 1)]);
     for (job, one_id, mode) in [
         ("a", false, Mode::External),
@@ -151,8 +151,8 @@ async fn of_64_equal_failures_one_refunds_and_of_64_successes_one_reclaims() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failures_and_successes_at_once_end_in_one_delivery() {
-    let file = File::new();
-    let ledgers = two_processes(&file, 1_000).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 1_000).await;
     for round in 0..6 {
         let job = format!("job {round}");
         on(&ledgers[0], &job, charging(40, policy(Mode::External, 1))).await;
@@ -180,8 +180,8 @@ async fn failures_and_successes_at_once_end_in_one_delivery() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_64_workers_one_starts_the_attempt() {
-    let file = File::new();
-    let ledgers = two_processes(&file, 1_000).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 1_000).await;
     on(&ledgers[0], "a", charging(40, policy(Mode::Claimed, 3))).await;
     let start = |number| JobCommand::Start {
         worker: Some(worker(&format!("w{number}"))),
@@ -209,8 +209,8 @@ async fn fifty_charges_of_100_against_2500_are_25() {
             .map(|number| (CommandId::random(), charge(number)))
             .collect::<Vec<_>>()
     };
-    let file = File::new();
-    let ledgers = two_processes(&file, 2_500).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 2_500).await;
     let answers = at_once(&ledgers, charges()).await;
     assert_eq!(
         answers,
@@ -218,8 +218,8 @@ async fn fifty_charges_of_100_against_2500_are_25() {
     );
     assert_eq!(balance(&ledgers[0]).await, 0);
 
-    let file = File::new();
-    let ledgers = two_processes(&file, 1).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 1).await;
     let limit = Limit {
         account: account_id("acme"),
         floor: Some(Floor::None),
@@ -244,8 +244,8 @@ async fn live(ledger: &Ledger, jobs: &[JobId]) -> usize {
 /// one of them be charged, and all of them be retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_does_not_spend_the_same_credit_fifty_times() {
-    let file = File::new();
-    let ledgers = two_processes(&file, 100).await;
+    let place = Place::new();
+    let ledgers = two_processes(&place, 100).await;
     let jobs: Vec<_> = (0..50)
         .map(|number| job_id(&format!("job {number}")))
         .collect();
@@ -291,7 +291,7 @@ async fn an_outage_does_not_spend_the_same_credit_fifty_times() {
         let answers = at_once(&ledgers, others.clone()).await;
         assert_eq!(answers.get("applied"), None, "round {round}: {answers:?}");
         // The retry fails in the first rounds: a dead letter, which ends the hold and lets one other in. It succeeds in the last.
-        file.clock.advance(Duration::from_secs(10));
+        place.clock.advance(Duration::from_secs(10));
         on(&ledgers[1], running.as_str(), start()).await;
         if round < 3 {
             on(
@@ -341,8 +341,8 @@ async fn find_live(ledger: &Ledger, jobs: &[JobId]) -> (JobId, usize) {
 /// appending, it must have looked: on the state that it kept each of these would be told something else.
 #[tokio::test]
 async fn an_answer_that_appends_nothing_is_given_on_a_freshly_read_stream() {
-    let file = File::new();
-    let [keeping, other] = two_processes(&file, 1_000).await;
+    let place = Place::new();
+    let [keeping, other] = two_processes(&place, 1_000).await;
     let cancelling = || JobCommand::Cancel { reason: None };
     // (what the other process does, what is asked then, the answer on what is there)
     let cases = [

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use recoup::codec::{Metadata, StreamName};
-use recoup::store::sqlite::{Begun, Closing, SqliteStore};
+use recoup::store::{Begun, Closing};
 use recoup::{
     Clock, CommandId, EventStore, JobId, Ledger, LedgerError, ManualClock, SystemClock, Timestamp,
 };
@@ -45,7 +45,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Answer> {
     let clock = ManualClock::starting_at(SystemClock.now());
     let session = global.open_on(Arc::new(clock.clone())).await?;
-    let store = file_of(&session)?;
+    let store = &session.database;
     let digest = input.digest();
     // Before the ledger is bound to this file: a line that is wrong could not be mended afterwards, as the mended file is another one.
     let last_at = match check(&session, input.again()?) {
@@ -96,11 +96,6 @@ pub(super) async fn run(
     );
     Ok(answer)
 }
-
-fn file_of(session: &Session) -> anyhow::Result<&SqliteStore> {
-    session.file("a backfill fills the file of an embedded ledger")
-}
-
 /// Reads the whole file, and carries nothing out. Gives the last line's instant.
 fn check(session: &Session, lines: Lines) -> Result<Timestamp, Stop> {
     let mut lines = lines;
@@ -145,7 +140,7 @@ fn hexadecimal(digest: FileDigest) -> String {
 
 /// Ends every open job, and then the backfill. Gives how many jobs were ended.
 async fn close(session: &Session, digest: FileDigest) -> anyhow::Result<u64> {
-    let store = file_of(session)?;
+    let store = &session.database;
     let closing = store.begin_closing().await?;
     let projections = Projections::open(session.database.clone()).await?;
     let progress = projections.catch_up().await?;

@@ -4,8 +4,7 @@
 //! the file.
 
 use indicatif::ProgressBar;
-use recoup::store::StoreError;
-use recoup::store::sqlite::{ImportError, LogImport};
+use recoup::store::{ImportError, LogImport, StoreError};
 use recoup::{Clock, Position, SystemClock};
 use serde_json::{Value, json};
 
@@ -54,11 +53,11 @@ pub(super) async fn run(
     let session = global.open_as(zone, scale).await?;
     let lines = input.into_lines();
     let watch = bar.clone();
-    let store = session.file("an exported log is taken into the file of an embedded ledger")?;
     let now = SystemClock.now();
-    let taken = store
-        .write(move |connection| {
-            let mut import = LogImport::begin(connection, now).map_err(|error| stop(1, error))?;
+    let taken = session
+        .database
+        .write(move |tx| {
+            let mut import = LogImport::begin(tx, now).map_err(|error| stop(1, error))?;
             let (events, last) = take(&mut import, lines, &watch)?;
             import.finish().map_err(|error| stop(last, error))?;
             Ok(events)

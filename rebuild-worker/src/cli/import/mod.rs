@@ -83,7 +83,7 @@ impl Stop {
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     // A wrong store is told before a long file is read.
-    global.path()?;
+    global.place()?;
     let mut input = Input::open(&args.file)?;
     let first = input
         .first_line()

@@ -7,12 +7,11 @@ use recoup::clock::{Clock, ManualClock, Timestamp, Zone};
 use recoup::credits::Scale;
 use recoup::store::kurrentdb::{Log, OpenError, Options, StreamPrefix};
 use recoup::store::{Appended, Expected, Position, Revision, StoreError};
-use recoup_kurrentdb_standin::Standin;
+use recoup_kurrentdb_standin::{AppendFate, Standin};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use crate::events::{append, charge, charged, is_committed, name, settle, start, started};
-use crate::world::{noon, open, options, standin, ticks};
+use crate::world::{bounded, noon, open, options, standin, ticks};
 
 #[tokio::test]
 async fn the_server_is_given_what_its_tools_understand() {
@@ -216,21 +215,38 @@ async fn a_ledger_keeps_what_it_was_created_with() {
     assert_eq!(log.head().await, Ok(Position::START));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_who_create_a_ledger_one_does() {
+/// The first one's creation arrives and is held; the second one finds nothing and creates; then the first one's is written, too late.
+#[tokio::test]
+async fn of_two_who_create_a_ledger_one_does() {
     let standin = standin(1).await;
-    standin.fail_appends([
-        recoup_kurrentdb_standin::AppendFate::CommittedThenAborted,
-        recoup_kurrentdb_standin::AppendFate::Aborted,
-    ]);
-    let mut opening = JoinSet::new();
-    for _ in 0..8 {
-        let options = options(&standin);
-        opening.spawn(async move { open(options).await.identity().ledger });
+    standin.fail_appends([AppendFate::Held]);
+    let hasty = Options {
+        answer_within: Duration::from_millis(300),
+        ..options(&standin)
+    };
+    let first = tokio::spawn(open(hasty));
+    let arrived = async {
+        while standin.held() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    bounded("the first creation", arrived).await;
+    let second = open(options(&standin)).await;
+    assert_eq!(standin.release(), 1);
+    let first = bounded("the first to open", first).await;
+    let first = first.expect("it does not panic");
+    assert_eq!(first.identity(), second.identity());
+}
+
+#[tokio::test]
+async fn a_creation_whose_answer_is_lost_is_tried_again() {
+    for fate in [AppendFate::Aborted, AppendFate::CommittedThenAborted] {
+        let standin = standin(1).await;
+        standin.fail_appends([fate.clone(), fate]);
+        let log = open(options(&standin)).await;
+        let again = open(options(&standin)).await;
+        assert_eq!(log.identity(), again.identity());
     }
-    let mut ledgers = opening.join_all().await;
-    ledgers.dedup();
-    assert_eq!(ledgers.len(), 1, "{ledgers:?}");
 }
 
 #[tokio::test]

@@ -9,14 +9,14 @@ use crate::clock::{Clock, Timestamp};
 
 /// Clones share what they know of the log.
 #[derive(Debug, Clone)]
-pub(super) struct StoreClock {
+pub(crate) struct StoreClock {
     clock: Arc<dyn Clock>,
     /// The latest `posted_at` that this process has seen, in microseconds.
     posted_at: Arc<AtomicI64>,
 }
 
 impl StoreClock {
-    pub(super) fn new(clock: Arc<dyn Clock>, posted_at: Option<Timestamp>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, posted_at: Option<Timestamp>) -> Self {
         let posted_at = posted_at.map_or(i64::MIN, Timestamp::as_micros);
         Self {
             clock,
@@ -25,17 +25,17 @@ impl StoreClock {
     }
 
     /// The clock alone, whatever the log says.
-    pub(super) fn injected(&self) -> &dyn Clock {
+    pub(crate) fn injected(&self) -> &dyn Clock {
         &*self.clock
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let posted_at = Timestamp::from_micros(self.posted_at.load(Ordering::Acquire));
         self.clock.now().max(posted_at)
     }
 
     /// The log's last event was posted then: by this process or by another.
-    pub(super) fn saw(&self, posted_at: Timestamp) {
+    pub(crate) fn saw(&self, posted_at: Timestamp) {
         self.posted_at
             .fetch_max(posted_at.as_micros(), Ordering::AcqRel);
     }

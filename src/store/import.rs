@@ -9,14 +9,10 @@
 
 use std::time::Duration;
 
-use rusqlite::Connection;
-
-use super::error::store_error;
-use super::figures::fold_accounts;
-use super::rows;
+use super::{Position, RecordedEvent, Revision, StoreError};
 use crate::clock::Timestamp;
 use crate::codec::{Decoded, Event, Metadata, decode, event_id};
-use crate::store::{Position, RecordedEvent, Revision, StoreError};
+use crate::sql::Transaction;
 
 /// How many events' figures are folded together.
 const FOLDED: usize = 2_000;
@@ -43,7 +39,7 @@ pub enum ImportError {
 
 /// A log on its way into a ledger, inside the write transaction.
 pub struct LogImport<'a> {
-    connection: &'a Connection,
+    tx: &'a Transaction<'a>,
     head: Position,
     posted_at: Option<Timestamp>,
     /// No event was posted later.
@@ -56,18 +52,17 @@ pub struct LogImport<'a> {
 impl<'a> LogImport<'a> {
     /// Begins, if the ledger is empty. `now` is this machine's: a log from the future is refused, as the store's clock, which never goes back behind the
     /// log, would stand still until then, and with it every timer.
-    pub fn begin(connection: &'a Connection, now: Timestamp) -> Result<Self, ImportError> {
+    pub fn begin(tx: &'a Transaction<'a>, now: Timestamp) -> Result<Self, ImportError> {
         // The past of a ledger comes from one place: not from a log where a file of commands has begun.
-        let used = "SELECT EXISTS (SELECT 1 FROM appends) OR EXISTS (SELECT 1 FROM account_state)
+        tx.hold_log()?;
+        let used =
+            "SELECT 1 WHERE EXISTS (SELECT 1 FROM appends) OR EXISTS (SELECT 1 FROM account_state)
             OR EXISTS (SELECT 1 FROM backfill)";
-        let is_used: bool = connection
-            .query_row(used, [], |row| row.get(0))
-            .map_err(store_error)?;
-        if is_used {
+        if tx.row(used, &[], |_| Ok(()))?.is_some() {
             return Err(ImportError::NotEmpty);
         }
         Ok(Self {
-            connection,
+            tx,
             head: Position::START,
             posted_at: None,
             latest: now.after(MAX_SKEW),
@@ -113,7 +108,7 @@ impl<'a> LogImport<'a> {
         }
         if !self.continues(&recorded) {
             self.write_append()?;
-            let last = rows::last_revision(self.connection, &recorded.stream)?;
+            let last = self.tx.read_last_revision(&recorded.stream)?;
             let expected = last.map_or(Revision::FIRST, |last| last.plus(1));
             if recorded.revision != expected {
                 return wrong(format!(
@@ -153,7 +148,7 @@ impl<'a> LogImport<'a> {
 
     fn write_append(&mut self) -> Result<(), ImportError> {
         if !self.append.is_empty() {
-            rows::insert_recorded(self.connection, &self.append)?;
+            self.tx.insert_recorded(&self.append)?;
             self.append.clear();
         }
         Ok(())
@@ -161,7 +156,7 @@ impl<'a> LogImport<'a> {
 
     fn fold(&mut self) -> Result<(), ImportError> {
         let events = self.events.iter().map(|(at, event)| (*at, event));
-        match fold_accounts(self.connection, events)? {
+        match self.tx.fold_accounts(events)? {
             Ok(()) => {
                 self.events.clear();
                 Ok(())

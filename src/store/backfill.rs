@@ -6,12 +6,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rusqlite::{Connection, OptionalExtension, params};
-
-use super::SqliteStore;
-use super::error::store_error;
+use super::StoreError;
 use crate::clock::{Clock, Timestamp};
-use crate::store::StoreError;
+use crate::sql::{Database, Transaction};
 
 /// Where a ledger's backfill stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,19 +55,17 @@ pub enum BackfillError {
     Store(#[from] StoreError),
 }
 
-/// Where the backfill stands.
-fn read(connection: &Connection) -> Result<Backfill, StoreError> {
-    let sql = "SELECT sha256, state <> 'closed' FROM backfill";
-    let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
-    let found = statement
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()
-        .map_err(store_error)?;
-    Ok(match found {
-        None => Backfill::None,
-        Some((sha256, true)) => Backfill::Open { sha256 },
-        Some((sha256, false)) => Backfill::Closed { sha256 },
-    })
+impl Transaction<'_> {
+    /// Where the ledger's backfill stands.
+    pub(crate) fn read_backfill(&self) -> Result<Backfill, StoreError> {
+        let sql = "SELECT sha256, state FROM backfill";
+        let found = self.row(sql, &[], |row| Ok((row.get(0)?, row.text(1)? == "closed")))?;
+        Ok(match found {
+            None => Backfill::None,
+            Some((sha256, false)) => Backfill::Open { sha256 },
+            Some((sha256, true)) => Backfill::Closed { sha256 },
+        })
+    }
 }
 
 /// The right to end jobs whose time has not come: given when the lines of a backfill are done, and to nobody else.
@@ -79,28 +74,26 @@ pub struct Closing(());
 
 /// Which file's backfill this process is at.
 #[derive(Debug, Clone, Default)]
-pub(super) struct IsBackfill(Arc<Mutex<Option<String>>>);
+pub(crate) struct IsBackfill(Arc<Mutex<Option<String>>>);
 
 impl IsBackfill {
-    fn set(&self, sha256: Option<String>) {
+    pub(crate) fn set(&self, sha256: Option<String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sha256;
     }
 
-    fn get(&self) -> Option<String> {
+    pub(crate) fn get(&self) -> Option<String> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// An error if this process must not append now. The caller holds the write transaction.
-    pub(super) fn check(
+    /// An error if this process must not append now: by what the transaction of the append finds, by its clock, and by when the log's last event was posted.
+    pub(crate) fn check(
         &self,
-        connection: &Connection,
-        (clock, tail): (&dyn Clock, Option<Timestamp>),
+        (found, clock, tail): (Backfill, &dyn Clock, Option<Timestamp>),
     ) -> Result<(), StoreError> {
         let ours = self.get();
-        let found = read(connection)?;
         let cause = match (found, ours) {
             (Backfill::None | Backfill::Closed { .. }, None) => return Ok(()),
             (Backfill::Open { sha256 }, ours) if ours.as_ref() != Some(&sha256) => {
@@ -120,50 +113,18 @@ impl IsBackfill {
     }
 }
 
-impl SqliteStore {
+impl Database {
     /// Where this ledger's backfill stands.
     pub async fn backfill(&self) -> Result<Backfill, StoreError> {
-        self.read(read).await
+        self.glance(|tx| tx.read_backfill()).await
     }
 
     /// Begins the backfill of a file, or goes on with it. From here on this store's appends are part of it, unless it is closed.
     pub async fn begin_backfill(&self, sha256: String) -> Result<Begun, BackfillError> {
         let ours = sha256.clone();
-        let begun = self
-            .write(move |connection| match read(connection)? {
-                Backfill::None => {
-                    let used = "SELECT EXISTS (SELECT 1 FROM appends)";
-                    let is_used: bool = connection
-                        .query_row(used, [], |row| row.get(0))
-                        .map_err(store_error)?;
-                    if is_used {
-                        return Err(BackfillError::NotEmpty);
-                    }
-                    let sql = "INSERT INTO backfill (one, sha256, state) VALUES (1, ?1, 'open')";
-                    connection
-                        .execute(sql, params![sha256])
-                        .map_err(store_error)?;
-                    Ok(Begun::Open)
-                }
-                Backfill::Open { sha256: same } if same == sha256 => {
-                    let sql = "SELECT state = 'closing' FROM backfill";
-                    let is_closing = connection.query_row(sql, [], |row| row.get(0));
-                    Ok(if is_closing.map_err(store_error)? {
-                        Begun::Closing
-                    } else {
-                        Begun::Open
-                    })
-                }
-                Backfill::Closed { sha256: same } if same == sha256 => Ok(Begun::Closed),
-                Backfill::Open { sha256 } => Err(BackfillError::Other { sha256 }),
-                Backfill::Closed { .. } => Err(BackfillError::NotEmpty),
-            })
-            .await?;
+        let begun = self.write(move |tx| begin(tx, &sha256)).await?;
         let is_ours = begun != Begun::Closed;
-        self.shared
-            .writer
-            .is_backfill()
-            .set(is_ours.then_some(ours));
+        self.is_backfill().set(is_ours.then_some(ours));
         Ok(begun)
     }
 
@@ -176,24 +137,52 @@ impl SqliteStore {
     /// Ends the backfill: the ledger is as any other.
     pub async fn close_backfill(&self, _closing: Closing) -> Result<(), StoreError> {
         self.set_state("closed").await?;
-        self.shared.writer.is_backfill().set(None);
+        self.is_backfill().set(None);
         Ok(())
     }
 
     /// Moves on this store's own backfill, unless another process has ended it: a closed one is never opened again.
     async fn set_state(&self, state: &'static str) -> Result<(), StoreError> {
-        let ours = self.shared.writer.is_backfill().get();
-        self.write(move |connection| {
+        let ours = self.is_backfill().get();
+        self.write(move |tx| {
+            tx.hold_log()?;
             let sql = "UPDATE backfill SET state = ?1 WHERE sha256 = ?2 AND state <> 'closed'";
-            let moved = connection
-                .execute(sql, params![state, ours])
-                .map_err(store_error)?;
-            if moved == 0 {
+            if tx.execute(sql, crate::values![state, ours.as_ref()])? == 0 {
                 let cause = "another process has closed this backfill".to_owned();
                 return Err(StoreError::Unavailable { cause });
             }
             Ok(())
         })
         .await
+    }
+}
+
+fn begin(tx: &Transaction<'_>, sha256: &str) -> Result<Begun, BackfillError> {
+    tx.hold_log()?;
+    match tx.read_backfill()? {
+        Backfill::None => {
+            if tx
+                .row("SELECT 1 FROM appends LIMIT 1", &[], |_| Ok(()))?
+                .is_some()
+            {
+                return Err(BackfillError::NotEmpty);
+            }
+            let sql = "INSERT INTO backfill (one, sha256, state) VALUES (1, ?1, 'open')";
+            tx.execute(sql, crate::values![sha256])?;
+            Ok(Begun::Open)
+        }
+        Backfill::Open { sha256: same } if same == sha256 => {
+            let state = tx.row("SELECT state FROM backfill", &[], |row| {
+                row.get::<String>(0)
+            })?;
+            Ok(if state.as_deref() == Some("closing") {
+                Begun::Closing
+            } else {
+                Begun::Open
+            })
+        }
+        Backfill::Closed { sha256: same } if same == sha256 => Ok(Begun::Closed),
+        Backfill::Open { sha256 } => Err(BackfillError::Other { sha256 }),
+        Backfill::Closed { .. } => Err(BackfillError::NotEmpty),
     }
 }

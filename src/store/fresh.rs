@@ -1,0 +1,303 @@
+//! Fresh ledgers for tests, in whichever database the tests are run over.
+//!
+//! `RECOUP_TEST_BACKEND` names it: `sqlite`, which needs nothing and is the default, or `postgres`, on the server that
+//! `RECOUP_TEST_POSTGRES_URL` leads to (`scripts/postgres run` makes one and sets it). A backend that is asked for and not there fails every test that needs it.
+//!
+//! A [`Fresh`] is one empty ledger: a file in a temporary folder, or a schema of its own. Any number of stores may be opened on it, each as another process would have
+//! it. It is removed when it is dropped.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::OpenError;
+use crate::clock::{Clock, SystemClock, Zone};
+use crate::credits::Scale;
+use crate::sql::Database;
+
+/// One empty ledger.
+#[derive(Debug)]
+pub struct Fresh(Place);
+
+#[derive(Debug)]
+enum Place {
+    File(tempfile::TempDir),
+    #[cfg(feature = "postgres")]
+    Schema {
+        server: String,
+        name: String,
+    },
+}
+
+/// How to open a store on it.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// As in the stores' own options.
+    pub zone: Option<Zone>,
+    /// As in the stores' own options.
+    pub scale: Option<Scale>,
+    /// The store's clock.
+    pub clock: Arc<dyn Clock>,
+    /// As in the stores' own options.
+    pub busy_timeout: Duration,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self {
+            zone: None,
+            scale: None,
+            clock: Arc::new(SystemClock),
+            busy_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Default for Fresh {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Which backend the tests are run over.
+#[must_use]
+pub fn backend() -> String {
+    std::env::var("RECOUP_TEST_BACKEND").unwrap_or_else(|_| "sqlite".to_owned())
+}
+
+impl Fresh {
+    /// An empty ledger's place.
+    ///
+    /// # Panics
+    ///
+    /// If the backend that was asked for is not there.
+    #[must_use]
+    pub fn new() -> Self {
+        match backend().as_str() {
+            "sqlite" => Self(Place::File(
+                tempfile::tempdir().expect("a temporary folder"),
+            )),
+            #[cfg(feature = "postgres")]
+            "postgres" => {
+                let server = std::env::var("RECOUP_TEST_POSTGRES_URL")
+                    .expect("RECOUP_TEST_POSTGRES_URL leads to a server: see scripts/postgres");
+                Self::on_server(&server)
+            }
+            other => panic!("RECOUP_TEST_BACKEND={other} is not built in"),
+        }
+    }
+
+    /// An empty ledger's place on the server at `url`.
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn on_server(url: &str) -> Self {
+        let name = format!("test_{}", uuid::Uuid::new_v4().simple());
+        let server = url.to_owned();
+        Self(Place::Schema { server, name })
+    }
+
+    /// As the command line has it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.0 {
+            Place::File(_) => format!("sqlite:{}", self.file().expect("a file").display()),
+            #[cfg(feature = "postgres")]
+            Place::Schema { server, name } => {
+                let mark = if server.contains('?') { '&' } else { '?' };
+                format!("{server}{mark}schema={name}")
+            }
+        }
+    }
+
+    /// The file, if it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<PathBuf> {
+        match &self.0 {
+            Place::File(folder) => Some(folder.path().join("ledger.db")),
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => None,
+        }
+    }
+
+    /// A store on it, as another process would have it.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be opened.
+    pub async fn open(&self, clock: Arc<dyn Clock>) -> Database {
+        let opening = Opening {
+            clock,
+            ..Opening::default()
+        };
+        self.open_with(opening).await.expect("the ledger opens")
+    }
+
+    /// As [`Self::open`], with more to say.
+    pub async fn open_with(&self, opening: Opening) -> Result<Database, OpenError> {
+        let Opening {
+            zone,
+            scale,
+            clock,
+            busy_timeout,
+        } = opening;
+        match &self.0 {
+            Place::File(_) => {
+                let options = super::sqlite::Options {
+                    zone,
+                    scale,
+                    clock,
+                    busy_timeout,
+                    ..super::sqlite::Options::at(self.file().expect("a file"))
+                };
+                Ok(super::sqlite::SqliteStore::open(options).await?.into())
+            }
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => {
+                let options = super::postgres::Options {
+                    zone,
+                    scale,
+                    clock: Some(clock),
+                    busy_timeout,
+                    ..super::postgres::Options::at(self.url())
+                };
+                Ok(super::postgres::PostgresStore::open(options).await?.into())
+            }
+        }
+    }
+
+    /// Carries out statements on it beside every store, as somebody with a client of the database's would. Gives how many rows they changed.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be carried out.
+    pub fn execute(&self, sql: &str) -> u64 {
+        match &self.0 {
+            Place::File(_) => {
+                let connection = self.connection();
+                connection.execute_batch(sql).expect(sql);
+                connection.total_changes()
+            }
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => self.ask(sql, false).expect(sql).1,
+        }
+    }
+
+    /// The rows of a query, every value as a text; absent ones as `NULL`, bytes in hexadecimal.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read.
+    #[must_use]
+    pub fn table(&self, sql: &str) -> Vec<Vec<String>> {
+        use rusqlite::types::Value;
+        match &self.0 {
+            Place::File(_) => {
+                let connection = self.connection();
+                let mut statement = connection.prepare(sql).expect(sql);
+                let columns = statement.column_count();
+                let text = |row: &rusqlite::Row<'_>, column| {
+                    Ok(match row.get(column)? {
+                        Value::Null => "NULL".to_owned(),
+                        Value::Integer(number) => number.to_string(),
+                        Value::Real(number) => number.to_string(),
+                        Value::Text(text) => text,
+                        Value::Blob(bytes) => {
+                            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+                        }
+                    })
+                };
+                let rows = statement.query_map([], |row| {
+                    (0..columns).map(|column| text(row, column)).collect()
+                });
+                let rows: rusqlite::Result<_> = rows.expect(sql).collect();
+                rows.expect(sql)
+            }
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => self.ask(sql, true).expect(sql).0,
+        }
+    }
+
+    /// The bytes of a query's one value.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn bytes(&self, sql: &str) -> Vec<u8> {
+        let digits = &self.table(sql)[0][0];
+        let pairs = (0..digits.len() / 2).map(|at| &digits[at * 2..at * 2 + 2]);
+        let byte = |pair| u8::from_str_radix(pair, 16).expect("hexadecimal");
+        pairs.map(byte).collect()
+    }
+
+    /// Bytes as they are written in a statement.
+    #[must_use]
+    pub fn literal(&self, bytes: &[u8]) -> String {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match &self.0 {
+            Place::File(_) => format!("X'{digits}'"),
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => format!("decode('{digits}', 'hex')"),
+        }
+    }
+
+    /// Makes the log, the figures and these `tables` of `other`, a ledger that was opened before, what they are here.
+    pub fn copy_to(&self, other: &Self, tables: &[&str]) {
+        let log = ["appends", "account_state", "account_month"];
+        let copy = |space: &str| -> String {
+            let copy = |table: &&str| {
+                format!(
+                    "DELETE FROM {space}.{table}; INSERT INTO {space}.{table} SELECT * FROM {table};"
+                )
+            };
+            log.iter().chain(tables).map(copy).collect()
+        };
+        match &other.0 {
+            Place::File(_) => {
+                let file = other.file().expect("a file");
+                let attach = format!("ATTACH '{}' AS other;", file.display());
+                self.execute(&[attach, copy("other")].concat());
+            }
+            #[cfg(feature = "postgres")]
+            Place::Schema { name, .. } => {
+                self.execute(&copy(name));
+            }
+        }
+    }
+
+    fn connection(&self) -> rusqlite::Connection {
+        let opened = rusqlite::Connection::open(self.file().expect("a file"));
+        let connection = opened.expect("it can be opened");
+        let patience = Duration::from_secs(10);
+        connection.busy_timeout(patience).expect("it can wait");
+        connection
+    }
+
+    /// Asks on a thread of its own: the caller's runtime cannot be waited for here.
+    #[cfg(feature = "postgres")]
+    fn ask(&self, sql: &str, wants_rows: bool) -> Result<(Vec<Vec<String>>, u64), String> {
+        let (url, sql) = (self.url(), sql.to_owned());
+        let asked = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| error.to_string())?;
+            runtime.block_on(super::postgres::meddle(&url, (&sql, wants_rows)))
+        });
+        asked
+            .join()
+            .unwrap_or_else(|_| Err("it panicked".to_owned()))
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        let Place::Schema { name, .. } = &self.0 else {
+            return;
+        };
+        if let Err(error) = self.ask(&format!("DROP SCHEMA IF EXISTS {name} CASCADE"), false) {
+            eprintln!("a test's schema was left behind: {error}");
+        }
+    }
+}
