@@ -187,7 +187,7 @@ fn wrong_usage_is_exit_code_2_and_one_document() {
         "audit --scale 2",
         "audit --scale 10",
         "--db postgres://localhost/x audit",
-        "--store postgres://user:secret@localhost/x audit",
+        "--store postgres://user:secret@localhost audit",
         "--store kurrentdb://localhost:2113 audit",
         "--store mysql://user:secret@localhost/x audit",
         "--store sqlite::memory: audit",
