@@ -30,7 +30,7 @@ use crate::ids::{AccountId, CommandId, JobId, Kind};
 use crate::job::{Charge, Decision, Job, JobCommand, JobEvent, Now, PolicyChoice, decide};
 use crate::price::{PriceError, PriceSnapshot};
 use crate::retry::PolicyError;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::store::Revision;
 use crate::store::memory::MemoryStore;
 use crate::store::{Append, Appended, EventStore, Expected, StoreError};

@@ -87,7 +87,7 @@ impl Database {
                     .await
             }
             #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.write(work).await,
+            Self::Postgres(store) => store.pool().write(work).await,
         }
     }
 
@@ -108,7 +108,7 @@ impl Database {
                     .await
             }
             #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.snapshot(work).await,
+            Self::Postgres(store) => store.pool().snapshot(work).await,
         }
     }
 
@@ -129,7 +129,7 @@ impl Database {
                     .await
             }
             #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.glance(work).await,
+            Self::Postgres(store) => store.pool().glance(work).await,
         }
     }
 
@@ -139,12 +139,19 @@ impl Database {
         component: &'static str,
         migrations: Migrations,
     ) -> Result<(), OpenError> {
-        match self {
+        let migrations = match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(store) => store.migrate(component, migrations.sqlite).await,
+            Self::Sqlite(_) => migrations.sqlite,
             #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.migrate(component, migrations.postgres).await,
+            Self::Postgres(_) => migrations.postgres,
+        };
+        // A look first: tables that are up to date need no write lock, which a stopped process may hold.
+        let look = move |tx: &Transaction<'_>| tx.is_migrated(component, migrations);
+        if self.snapshot(look).await? {
+            return Ok(());
         }
+        self.write(move |tx| tx.migrate(component, migrations))
+            .await
     }
 
     /// Which file's backfill this process is at.

@@ -11,9 +11,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-#[cfg(feature = "postgres")]
-use super::Connection;
-use super::{Row, Transaction};
+use super::{Connection, Row, Transaction};
 use crate::account::{AccountState, MonthState};
 use crate::clock::{BudgetMonth, Timestamp};
 use crate::codec::{Catalog, StreamName};
@@ -74,6 +72,7 @@ pub(crate) fn stored_u64(number: u64) -> i64 {
 
 impl Transaction<'_> {
     /// Writes an append's row; its first event gets the place `first`. For a transaction that keeps other appends out.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn insert_append(
         &self,
         first: Position,
@@ -182,12 +181,15 @@ impl Transaction<'_> {
         &self,
         streams: &[StreamName],
     ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
-        #[cfg(feature = "postgres")]
-        if let Connection::Postgres(session) = &self.connection {
-            return read_many(session, streams);
+        match &self.connection {
+            #[cfg(feature = "sqlite")]
+            Connection::Sqlite(_) => {
+                let whole = |stream| self.read_stream(stream, Revision::FIRST);
+                streams.iter().map(whole).collect()
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => read_many(session, streams),
         }
-        let whole = |stream| self.read_stream(stream, Revision::FIRST);
-        streams.iter().map(whole).collect()
     }
 
     /// At most `limit` events of the log after `after`, in order.

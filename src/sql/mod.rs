@@ -18,6 +18,7 @@
 pub(crate) mod accounts;
 mod database;
 pub mod log;
+mod opening;
 mod value;
 
 pub use database::{Database, Migrations};
@@ -45,7 +46,7 @@ pub enum Dialect {
 }
 
 /// The guard of a ledger on PostgreSQL: how its index is made, if there is one.
-pub(crate) const GUARD: &str =
+const GUARD: &str =
     "SELECT CASE WHEN i.indisunique AND i.indisvalid AND i.indnatts = 2 AND i.indpred IS NULL
         THEN pg_catalog.pg_get_indexdef(i.indexrelid, 1, true) || ' ' || pg_catalog.pg_get_indexdef(i.indexrelid, 2, true)
         ELSE '' END
@@ -54,7 +55,7 @@ pub(crate) const GUARD: &str =
     WHERE n.nspname = current_schema() AND c.relname = 'appends_stream_revision'";
 
 /// What is wrong with a guard of which [`GUARD`] has found this.
-pub(crate) fn guard_fault(found: Option<&str>) -> Option<&'static str> {
+fn guard_fault(found: Option<&str>) -> Option<&'static str> {
     match found {
         Some("stream revision") => None,
         Some(_) => Some("index appends_stream_revision is not as it was made"),
@@ -147,6 +148,18 @@ impl<'c> Transaction<'c> {
             }
             #[cfg(feature = "postgres")]
             Connection::Postgres(session) => session.execute(sql, values),
+        }
+    }
+
+    /// Runs statements without values.
+    pub(crate) fn execute_batch(&self, sql: &str) -> Result<(), StoreError> {
+        match &self.connection {
+            #[cfg(feature = "sqlite")]
+            Connection::Sqlite(connection) => connection
+                .execute_batch(sql)
+                .map_err(crate::store::sqlite::store_error),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => session.execute_batch(sql),
         }
     }
 

@@ -36,6 +36,8 @@ pub mod memory;
 mod opening;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod queue;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

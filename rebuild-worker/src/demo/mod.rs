@@ -154,15 +154,6 @@ impl Home {
         Ok(Self::Server(url))
     }
 
-    /// The file, if it is one.
-    fn file(&self) -> Option<PathBuf> {
-        match self {
-            Self::Temporary(folder) => Some(folder.path().join(FILE)),
-            Self::Kept(folder) => Some(folder.join(FILE)),
-            Self::Server(_) => None,
-        }
-    }
-
     /// The store that is left behind, as the command line has it; a server's without the password that was given.
     fn kept(&self) -> anyhow::Result<Option<String>> {
         Ok(match self {
@@ -175,26 +166,26 @@ impl Home {
     /// A fresh ledger with scale 2 and days in UTC.
     async fn ledger(&self, clock: Arc<dyn recoup::Clock>) -> anyhow::Result<Database> {
         let (zone, scale) = (Some(Zone::UTC), Some(Scale::new(2)?));
-        Ok(match (self.file(), self) {
-            (None, Self::Server(url)) => {
+        let folder = match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(folder) => folder,
+            Self::Server(url) => {
                 let options = postgres::Options {
                     zone,
                     scale,
                     clock: Some(clock),
                     ..postgres::Options::at(url)
                 };
-                PostgresStore::open(options).await?.into()
+                return Ok(PostgresStore::open(options).await?.into());
             }
-            (file, _) => {
-                let options = sqlite::Options {
-                    zone,
-                    scale,
-                    clock,
-                    ..sqlite::Options::at(file.context("a ledger is in a file or on a server")?)
-                };
-                SqliteStore::open(options).await?.into()
-            }
-        })
+        };
+        let options = sqlite::Options {
+            zone,
+            scale,
+            clock,
+            ..sqlite::Options::at(folder.join(FILE))
+        };
+        Ok(SqliteStore::open(options).await?.into())
     }
 }
 

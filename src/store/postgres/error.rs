@@ -2,6 +2,8 @@
 //!
 //! <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 
+use std::time::Duration;
+
 use sqlx::Error;
 
 use crate::store::StoreError;
@@ -60,4 +62,18 @@ pub(super) fn is_lost(error: &Error) -> bool {
         Error::Io(_) | Error::Protocol(_) | Error::Tls(_) | Error::WorkerCrashed => true,
         _ => false,
     }
+}
+
+/// Waits for what the server was asked for, and no longer than `patience`: then it is as if the connection were lost.
+pub(super) async fn answered_within<T>(
+    patience: Duration,
+    asked: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(patience, asked)
+        .await
+        .unwrap_or_else(|_| {
+            let why = format!("the server has not answered within {patience:?}");
+            let timed_out = std::io::Error::new(std::io::ErrorKind::TimedOut, why);
+            Err(Error::Io(timed_out))
+        })
 }

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row as _};
 
-use super::error::{is_lost, is_unknown_after_commit, store_error};
+use super::error::{answered_within, is_lost, is_unknown_after_commit, store_error};
 use super::writer::Context;
 use crate::account::{AccountState, Admission, Floor, MonthState};
 use crate::clock::{BudgetMonth, Timestamp};
@@ -45,25 +45,6 @@ pub(super) enum Stop {
     Lost(StoreError),
     /// The lock was not to be had in time, or the server does not take a transaction.
     Busy(StoreError),
-}
-
-/// Waits for an answer of the server's, and no longer than it may take.
-async fn within<T>(
-    context: &Context,
-    asked: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    tokio::time::timeout(context.answer_within, asked)
-        .await
-        .unwrap_or_else(|_| {
-            let why = format!(
-                "the server has not answered within {:?}",
-                context.answer_within
-            );
-            Err(sqlx::Error::Io(std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                why,
-            )))
-        })
 }
 
 /// Checks and writes `members` in one transaction.
@@ -97,7 +78,7 @@ pub(super) async fn commit(
             is_lost,
         });
     }
-    let done = match within(context, connection.execute("COMMIT")).await {
+    let done = match answered_within(context.answer_within, connection.execute("COMMIT")).await {
         Ok(_) => {
             context.clock.saw(start.posted_at);
             Done {
@@ -120,7 +101,7 @@ pub(super) async fn commit(
 }
 
 async fn roll_back(connection: &mut PgConnection, context: &Context) -> Result<(), sqlx::Error> {
-    within(context, connection.execute("ROLLBACK"))
+    answered_within(context.answer_within, connection.execute("ROLLBACK"))
         .await
         .map(|_| ())
 }
@@ -128,7 +109,7 @@ async fn roll_back(connection: &mut PgConnection, context: &Context) -> Result<(
 /// Begins, takes the lock, and reads what has to be read behind it.
 async fn begin(connection: &mut PgConnection, context: &Context) -> Result<Start, Stop> {
     let script = sqlx::raw_sql(AssertSqlSafe(context.begin.clone()));
-    let rows = match within(context, connection.fetch_all(script)).await {
+    let rows = match answered_within(context.answer_within, connection.fetch_all(script)).await {
         Ok(rows) => rows,
         Err(error) if is_lost(&error) => return Err(Stop::Lost(store_error(&error))),
         Err(error) => {
@@ -310,7 +291,7 @@ async fn fetch(
         .bind(accounts)
         .bind(of)
         .bind(months);
-    let rows = within(context, connection.fetch_all(query)).await?;
+    let rows = answered_within(context.answer_within, connection.fetch_all(query)).await?;
     let mut fetched = Fetched::default();
     for row in &rows {
         let row = &Row::of_postgres(row);
@@ -435,6 +416,6 @@ async fn insert(
         .bind(of_months(|month| month.spent))
         .bind(of_months(|month| month.held))
         .bind(of_months(|month| month.reserved));
-    within(context, connection.execute(query)).await?;
+    answered_within(context.answer_within, connection.execute(query)).await?;
     Ok(())
 }

@@ -5,8 +5,8 @@
 //! - *Appends*: one task of a process, on a connection of its own, commits everything that waits together (`group`). A lock of the
 //!   server's orders the appends of all processes: taken before the log's end is read, released by the commit. So positions are in the order of commits, have no holes, and no
 //!   reader can pass a lower one. Readers take no lock.
-//! - *Writes* of projections, repairs and migrations ([`PostgresStore::write`]): one at a time in all processes, under a second lock, so they do not delay appends.
-//! - *Snapshots* ([`PostgresStore::snapshot`], [`PostgresStore::glance`]): read-only, of one moment.
+//! - *Writes* of projections, repairs and migrations ([`Database::write`](crate::sql::Database::write)): one at a time in all processes, under a second lock, so they do not delay appends.
+//! - *Snapshots* ([`Database::snapshot`](crate::sql::Database::snapshot) and `glance`): read-only, of one moment.
 //!
 //! Instants come from the server's clock (`time`). That something was appended is told to other processes by NOTIFY (`hints`): a hint, which may be lost.
 //!
@@ -32,23 +32,22 @@ use tokio::sync::watch;
 
 use self::hints::{Hints, Known};
 use self::open::Place;
-use self::pool::Pool;
 use self::time::DatabaseClock;
 use self::writer::{Context, Writer};
 use super::backfill::IsBackfill;
 use super::clock::StoreClock;
 use super::{
-    Append, Appended, EventStore, Identity, Migration, OpenError, Position, RecordedEvent,
-    Revision, StoreError,
+    Append, Appended, EventStore, Identity, OpenError, Position, RecordedEvent, Revision,
+    StoreError,
 };
 use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Clock, Timestamp, Zone};
 use crate::codec::StreamName;
 use crate::credits::Scale;
 use crate::ids::AccountId;
-use crate::sql::Transaction;
 
 pub use open::DEFAULT_SCHEMA;
+pub(crate) use pool::Pool;
 pub(crate) use session::{Session, integer, is_null, plain};
 
 /// After how long the server ends a statement of a transaction that writes, and a transaction that holds a lock and does nothing.
@@ -136,14 +135,15 @@ impl PostgresStore {
     /// once, one does, and the others open what it made.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let place = Place::parse(&options.url).map_err(|why| OpenError::Io { why })?;
-        let mut connection = connect(&place).await?;
-        let (identity, now) = open::open(&mut connection, &place, &options).await?;
-        let database_clock = Arc::new(DatabaseClock::new(now));
+        // The one that appends is made first: if there is no server, that says so at once.
+        let connection = connect(&place).await?;
+        let database_clock = Arc::new(DatabaseClock::default());
         let clock = match &options.clock {
             Some(clock) => Arc::clone(clock),
             None => Arc::clone(&database_clock) as Arc<dyn Clock>,
         };
         let pool = Pool::new(&place, &options, &database_clock);
+        let identity = open::open(&pool, &place, &options, &clock).await?;
         let tail = pool.glance(|tx| tx.read_tail()).await?;
         let known = Known::up_to(tail.head);
         let locks = place.locks();
@@ -157,7 +157,7 @@ impl PostgresStore {
             answer_within: pool::answer_within(options.busy_timeout),
             place: place.clone(),
         });
-        let writer = Writer::start(connection, Arc::clone(&context), known.clone());
+        let writer = writer::start(connection, Arc::clone(&context), known.clone());
         let hints = Hints::start(&place, &pool, &known);
         Ok(Self {
             shared: Arc::new(Shared {
@@ -177,53 +177,9 @@ impl PostgresStore {
         self.shared.context.place.name()
     }
 
-    /// Runs `work` in a writing transaction, one at a time in all processes. An error rolls back.
-    ///
-    /// Inside, `work` must not begin or end a transaction, and must not block on anything but the database.
-    pub async fn write<T, E>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E>
-    where
-        T: Send + 'static,
-        E: From<StoreError> + Send + 'static,
-    {
-        self.shared.pool.write(work).await
-    }
-
-    /// Runs `work` in one read transaction: everything it reads is of one moment.
-    pub async fn snapshot<T, E>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E>
-    where
-        T: Send + 'static,
-        E: From<StoreError> + Send + 'static,
-    {
-        self.shared.pool.snapshot(work).await
-    }
-
-    /// As [`Self::snapshot`], for work that takes milliseconds: scans leave it connections of its own.
-    pub async fn glance<T, E>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E>
-    where
-        T: Send + 'static,
-        E: From<StoreError> + Send + 'static,
-    {
-        self.shared.pool.glance(work).await
-    }
-
-    /// Brings the tables of `component` up to date, in one transaction.
-    pub async fn migrate(
-        &self,
-        component: &'static str,
-        migrations: &'static [Migration],
-    ) -> Result<(), OpenError> {
-        let context = &self.shared.context;
-        let mut connection = connect(&context.place).await?;
-        open::bring_up_to_date(&mut connection, context, (component, migrations)).await
+    /// Where transactions other than appends are run: see [`crate::sql::Database`].
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.shared.pool
     }
 
     pub(crate) fn is_backfill(&self) -> &IsBackfill {
@@ -238,7 +194,7 @@ impl EventStore for PostgresStore {
     }
 
     fn now(&self) -> Timestamp {
-        self.shared.context.now()
+        self.shared.context.clock.now()
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
@@ -330,10 +286,9 @@ pub fn without_password(url: &str) -> Result<String, OpenError> {
     let user = user.split(':').next().unwrap_or_default();
     let at = if user.is_empty() { "" } else { "@" };
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let query = query
-        .split('&')
-        .filter(|part| !part.is_empty() && !part.starts_with("password="));
-    let query = query.collect::<Vec<_>>().join("&");
+    let query = others_than("password=", query)
+        .collect::<Vec<_>>()
+        .join("&");
     let mark = if query.is_empty() { "" } else { "?" };
     Ok(format!("{scheme}://{user}{at}{host}{path}{mark}{query}"))
 }
@@ -341,14 +296,19 @@ pub fn without_password(url: &str) -> Result<String, OpenError> {
 /// A URL that leads to another schema of the same database.
 pub fn with_schema(url: &str, schema: &str) -> Result<String, OpenError> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let others = query
-        .split('&')
-        .filter(|part| !part.is_empty() && !part.starts_with("schema="));
     let schema = format!("schema={schema}");
-    let query: Vec<_> = others.chain([schema.as_str()]).collect();
+    let query: Vec<_> = others_than("schema=", query)
+        .chain([schema.as_str()])
+        .collect();
     let url = format!("{base}?{}", query.join("&"));
     name_of(&url)?;
     Ok(url)
+}
+
+/// The parameters of a URL's query but for those that begin with `name`.
+fn others_than<'q>(name: &'static str, query: &'q str) -> impl Iterator<Item = &'q str> {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    parts.filter(move |part| !part.starts_with(name))
 }
 
 /// Removes the schema that `url` names, with everything in it: for ledgers that were made to be measured or tried.
@@ -368,7 +328,7 @@ pub async fn remove(url: &str) -> Result<(), OpenError> {
 pub async fn exists(url: &str) -> Result<bool, OpenError> {
     let place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
     let mut connection = connect(&place).await?;
-    open::has_ledger(&mut connection).await
+    Ok(open::has_ledger(&mut connection, &place).await?)
 }
 
 async fn connect(place: &Place) -> Result<sqlx::PgConnection, OpenError> {

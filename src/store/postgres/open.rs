@@ -5,19 +5,18 @@
 //! writing transactions: of many processes that create one ledger at once one does, and the others find it.
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::sync::Arc;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Executor, PgConnection, Row as _};
+use sqlx::{ConnectOptions, Connection as _, PgConnection};
 use uuid::Uuid;
 
-use super::error::store_error;
-use super::pool::bounds;
-use super::writer::Context;
+use super::error::{answered_within, store_error};
+use super::pool::Pool;
 use super::{CONNECTED_WITHIN, Options, SETTINGS};
-use crate::clock::{Timestamp, Zone};
+use crate::clock::{Clock, Zone};
 use crate::credits::Scale;
-use crate::sql::{GUARD, guard_fault};
+use crate::sql::Transaction;
 use crate::store::{Identity, Migration, OpenError, StoreError};
 
 /// The schema of a ledger whose URL names none.
@@ -133,27 +132,18 @@ impl Place {
 
     /// A new connection, within [`CONNECTED_WITHIN`].
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
-        let patience = CONNECTED_WITHIN;
-        let connecting = PgConnection::connect_with(&self.options);
-        tokio::time::timeout(patience, connecting)
-            .await
-            .unwrap_or_else(|_| {
-                let why = format!("no connection to the server within {patience:?}");
-                Err(sqlx::Error::Io(std::io::Error::new(
-                    std::io::ErrorKind::TimedOut,
-                    why,
-                )))
-            })
+        answered_within(CONNECTED_WITHIN, PgConnection::connect_with(&self.options)).await
     }
 }
 
-/// Opens the ledger, or creates it. Gives its identity and what the server's clock says.
+/// Opens the ledger, or creates it.
 pub(super) async fn open(
-    connection: &mut PgConnection,
+    pool: &Pool,
     place: &Place,
     options: &Options,
-) -> Result<(Identity, Timestamp), OpenError> {
-    let opened = try_open(connection, place, options).await;
+    clock: &Arc<dyn Clock>,
+) -> Result<Identity, OpenError> {
+    let opened = try_open(pool, place, options, clock).await;
     opened.map_err(|error| match error {
         // The server's words for it, and where.
         OpenError::Store(StoreError::ReadOnly { cause }) => OpenError::Io {
@@ -164,256 +154,79 @@ pub(super) async fn open(
 }
 
 async fn try_open(
-    connection: &mut PgConnection,
+    pool: &Pool,
     place: &Place,
     options: &Options,
-) -> Result<(Identity, Timestamp), OpenError> {
-    if !is_current(connection, "ledger", MIGRATIONS).await? {
-        create_or_migrate(connection, place, options).await?;
+    clock: &Arc<dyn Clock>,
+) -> Result<Identity, OpenError> {
+    let asked = (options.zone, options.scale);
+    let here = place.clone();
+    let look = move |tx: &Transaction<'_>| {
+        let is_current = tx.is_migrated("ledger", MIGRATIONS)?;
+        is_current.then(|| check(tx, &here, asked)).transpose()
+    };
+    if let Some(identity) = pool.glance(look).await? {
+        return Ok(identity);
     }
-    check_guard(connection, place).await?;
-    let identity = check(connection, place, options).await?;
-    Ok((identity, now(connection).await?))
-}
-
-fn failed(error: sqlx::Error) -> OpenError {
-    store_error(&error).into()
-}
-
-/// The server's clock.
-async fn now(connection: &mut PgConnection) -> Result<Timestamp, OpenError> {
-    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-    let micros: i64 = sqlx::query_scalar(sql)
-        .fetch_one(connection)
-        .await
-        .map_err(failed)?;
-    Ok(Timestamp::from_micros(micros))
+    let (here, clock) = (place.clone(), Arc::clone(clock));
+    pool.write(move |tx| {
+        create_or_migrate(tx, &here, asked, &*clock)?;
+        check(tx, &here, asked)
+    })
+    .await
 }
 
 /// Whether the schema holds a ledger.
-pub(super) async fn has_ledger(connection: &mut PgConnection) -> Result<bool, OpenError> {
-    has_table(connection, "ledger").await
-}
-
-async fn has_table(connection: &mut PgConnection, name: &str) -> Result<bool, OpenError> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables
-        WHERE schemaname = current_schema() AND tablename = $1)";
-    let found = sqlx::query_scalar(sql)
-        .bind(name)
+pub(super) async fn has_ledger(
+    connection: &mut PgConnection,
+    place: &Place,
+) -> Result<bool, StoreError> {
+    let found = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL")
+        .bind(format!("{}.ledger", place.schema))
         .fetch_one(connection)
         .await;
-    found.map_err(failed)
+    found.map_err(|error| store_error(&error))
 }
 
-/// Whether no migration of `component` is missing; an error if the ledger is newer than this build. Only reads.
-async fn is_current(
-    connection: &mut PgConnection,
-    component: &str,
-    migrations: &[Migration],
-) -> Result<bool, OpenError> {
-    let known = migrations.last().map_or(0, |last| last.number);
-    let found = newest(connection, component).await?;
-    if found > known {
-        return Err(OpenError::NewerSchema {
-            component: component.to_owned(),
-            found,
-            known,
+fn create_or_migrate(
+    tx: &Transaction<'_>,
+    place: &Place,
+    asked: (Option<Zone>, Option<Scale>),
+    clock: &dyn Clock,
+) -> Result<(), OpenError> {
+    let schema = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = ?1";
+    let schema = tx.row(schema, crate::values![place.schema.as_str()], |_| Ok(()))?;
+    if schema.is_none() {
+        tx.execute_batch(&format!("CREATE SCHEMA {}", place.schema))?;
+    }
+    let is_new = tx.newest_migration("ledger")? == 0;
+    let foreign = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() LIMIT 1";
+    if is_new && tx.row(foreign, &[], |_| Ok(()))?.is_some() {
+        return Err(OpenError::Foreign {
+            path: place.name(),
+            why: "the schema holds another program's tables".to_owned(),
         });
     }
-    Ok(found == known)
-}
-
-/// The newest migration that has run; 0 for none.
-async fn newest(connection: &mut PgConnection, component: &str) -> Result<u32, OpenError> {
-    if !has_table(connection, "migrations").await? {
-        return Ok(0);
-    }
-    let sql = "SELECT coalesce(max(number), 0) FROM migrations WHERE component = $1";
-    let found: i64 = sqlx::query_scalar(sql)
-        .bind(component)
-        .fetch_one(connection)
-        .await
-        .map_err(failed)?;
-    u32::try_from(found).map_err(|_| {
-        let why = format!("migrations has the number {found}");
-        StoreError::Damaged { why }.into()
-    })
-}
-
-/// Runs what is missing of `component`. The caller holds the lock of writing transactions.
-async fn migrate(
-    connection: &mut PgConnection,
-    component: &str,
-    migrations: &[Migration],
-) -> Result<(), OpenError> {
-    let table = "CREATE TABLE IF NOT EXISTS migrations (
-        component TEXT COLLATE \"C\" NOT NULL, number BIGINT NOT NULL, name TEXT COLLATE \"C\" NOT NULL,
-        PRIMARY KEY (component, number))";
-    if is_current(connection, component, migrations).await? {
-        return Ok(());
-    }
-    connection.execute(table).await.map_err(failed)?;
-    let found = newest(connection, component).await?;
-    for migration in migrations.iter().filter(|one| one.number > found) {
-        let script = sqlx::raw_sql(migration.sql);
-        connection.execute(script).await.map_err(failed)?;
-        let sql = "INSERT INTO migrations (component, number, name) VALUES ($1, $2, $3)";
-        sqlx::query(sql)
-            .bind(component)
-            .bind(i64::from(migration.number))
-            .bind(migration.name)
-            .execute(&mut *connection)
-            .await
-            .map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// Begins a transaction under the lock of all writing ones.
-async fn begin_writing(
-    connection: &mut PgConnection,
-    place: &Place,
-    busy_timeout: Duration,
-) -> Result<(), OpenError> {
-    let begin = format!(
-        "BEGIN; {}; SELECT pg_advisory_xact_lock({})",
-        bounds(busy_timeout),
-        place.locks().write
-    );
-    let script = sqlx::raw_sql(AssertSqlSafe(begin));
-    connection.execute(script).await.map(|_| ()).map_err(failed)
-}
-
-/// Ends it: what was made is kept if it was made whole.
-async fn end_writing(
-    connection: &mut PgConnection,
-    made: Result<(), OpenError>,
-) -> Result<(), OpenError> {
-    let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = connection.execute(end).await.map_err(failed);
-    made.and(ended.map(|_| ()))
-}
-
-async fn create_or_migrate(
-    connection: &mut PgConnection,
-    place: &Place,
-    options: &Options,
-) -> Result<(), OpenError> {
-    begin_writing(connection, place, options.busy_timeout).await?;
-    let made = create_tables(connection, place, options).await;
-    end_writing(connection, made).await
-}
-
-/// Brings the tables of a component up to date.
-pub(super) async fn bring_up_to_date(
-    connection: &mut PgConnection,
-    context: &Context,
-    (component, migrations): (&str, &[Migration]),
-) -> Result<(), OpenError> {
-    if is_current(connection, component, migrations).await? {
-        return Ok(());
-    }
-    begin_writing(connection, &context.place, context.busy_timeout).await?;
-    let made = migrate(connection, component, migrations).await;
-    end_writing(connection, made).await
-}
-
-async fn create_tables(
-    connection: &mut PgConnection,
-    place: &Place,
-    options: &Options,
-) -> Result<(), OpenError> {
-    let has_schema = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1)";
-    let has_schema: bool = sqlx::query_scalar(has_schema)
-        .bind(&place.schema)
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(failed)?;
-    if !has_schema {
-        let sql = AssertSqlSafe(format!("CREATE SCHEMA {}", place.schema));
-        connection
-            .execute(sqlx::raw_sql(sql))
-            .await
-            .map_err(failed)?;
-    }
-    let is_new = newest(connection, "ledger").await? == 0;
+    tx.migrate("ledger", MIGRATIONS)?;
     if is_new {
-        let sql = "SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = current_schema()";
-        let tables: i64 = sqlx::query_scalar(sql)
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(failed)?;
-        if tables > 0 {
-            return Err(OpenError::Foreign {
-                path: place.name(),
-                why: "the schema holds another program's tables".to_owned(),
-            });
-        }
-    }
-    migrate(connection, "ledger", MIGRATIONS).await?;
-    if is_new {
-        create(connection, options).await?;
+        tx.create_identity(asked, clock.now())?;
     }
     Ok(())
 }
 
-async fn create(connection: &mut PgConnection, options: &Options) -> Result<(), OpenError> {
-    let now = match &options.clock {
-        Some(clock) => clock.now(),
-        None => now(connection).await?,
-    };
-    let sql = "INSERT INTO ledger (one, id, zone, scale, created_at) VALUES (1, $1, $2, $3, $4)";
-    sqlx::query(sql)
-        .bind(Uuid::new_v4().to_string())
-        .bind(options.zone.unwrap_or(Zone::UTC).name())
-        .bind(i64::from(options.scale.map_or(0, Scale::get)))
-        .bind(now.as_micros())
-        .execute(connection)
-        .await
-        .map_err(failed)?;
-    Ok(())
-}
-
-/// Refuses a ledger without the index that lets one of two appends at one revision in.
-async fn check_guard(connection: &mut PgConnection, place: &Place) -> Result<(), OpenError> {
-    let found: Option<String> = sqlx::query_scalar(GUARD)
-        .fetch_optional(connection)
-        .await
-        .map_err(failed)?;
-    match guard_fault(found.as_deref()) {
-        None => Ok(()),
+/// The identity of a ledger that is whole: one without the index that lets one of two appends at one revision in is refused.
+fn check(
+    tx: &Transaction<'_>,
+    place: &Place,
+    asked: (Option<Zone>, Option<Scale>),
+) -> Result<Identity, OpenError> {
+    match tx.guard_faults()?.into_iter().next() {
+        None => tx.read_identity(&place.name(), asked),
         Some(why) => Err(OpenError::Damaged {
             path: place.name(),
-            why: why.to_owned(),
+            why,
         }),
     }
-}
-
-async fn check(
-    connection: &mut PgConnection,
-    place: &Place,
-    options: &Options,
-) -> Result<Identity, OpenError> {
-    let row = sqlx::query("SELECT id, zone, scale FROM ledger")
-        .fetch_optional(connection)
-        .await
-        .map_err(failed)?;
-    let damaged = |why: String| OpenError::Damaged {
-        path: place.name(),
-        why,
-    };
-    let row = row.ok_or_else(|| damaged("it does not say what it was created with".to_owned()))?;
-    let text = |index: usize| row.try_get::<String, _>(index).map_err(failed);
-    let (id, zone) = (text(0)?, text(1)?);
-    let scale: i64 = row.try_get(2).map_err(failed)?;
-    let scale = u8::try_from(scale).map_err(|error| damaged(format!("scale: {error}")))?;
-    let identity = Identity {
-        ledger: Uuid::from_str(&id).map_err(|error| damaged(format!("ledger id: {error}")))?,
-        zone: Zone::parse(&zone).map_err(|error| damaged(error.to_string()))?,
-        scale: Scale::new(scale).map_err(|error| damaged(error.to_string()))?,
-    };
-    identity.check_asked(options.zone, options.scale)?;
-    Ok(identity)
 }
 
 #[cfg(test)]

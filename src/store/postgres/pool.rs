@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use super::error::{is_lost, is_unknown_after_commit, store_error};
 use super::open::{Locks, Place};
 use super::session::Session;
-use super::time::DatabaseClock;
+use super::time::{DatabaseClock, NOW};
 use super::{CONNECTED_WITHIN, ENDED_AFTER, Options};
 use crate::clock::Timestamp;
 use crate::sql::Transaction;
@@ -48,7 +48,7 @@ pub(super) fn answer_within(busy_timeout: Duration) -> Duration {
 
 /// Clones share the connections.
 #[derive(Debug, Clone)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     connections: PgPool,
     /// Leaves connections for what takes milliseconds.
     scans: Arc<Semaphore>,
@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// Runs `work` in a writing transaction.
-    pub(super) async fn write<T, E>(
+    pub(crate) async fn write<T, E>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
@@ -108,7 +108,7 @@ impl Pool {
     }
 
     /// Runs `work` on one moment's state; leaves connections for others.
-    pub(super) async fn snapshot<T, E>(
+    pub(crate) async fn snapshot<T, E>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
@@ -124,7 +124,7 @@ impl Pool {
     }
 
     /// Runs `work` on one moment's state.
-    pub(super) async fn glance<T, E>(
+    pub(crate) async fn glance<T, E>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
@@ -273,8 +273,6 @@ enum End {
     /// There is nothing to keep.
     None,
 }
-
-const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now";
 
 /// What an error of COMMIT means to whoever wrote.
 pub(super) fn commit_error(error: &sqlx::Error) -> StoreError {

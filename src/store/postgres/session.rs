@@ -1,8 +1,7 @@
 //! One connection, in a transaction, for work that is not async: a thread that may block waits for each answer.
 //!
 //! Statements are written `?1`, `?2`, … as everywhere in [`crate::sql`], and prepared once for each connection. Every wait ends: an answer that
-//! does not come within the bound, or a connection that is lost, makes the session useless, and whoever owns it throws the connection away. Nothing
-//! is committed here.
+//! does not come within the bound, or a connection that is lost, makes the session useless, and whoever owns it throws the connection away.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -13,7 +12,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{Arguments, AssertSqlSafe, Executor, PgConnection, Postgres, Row as _};
 use tokio::runtime::Handle;
 
-use super::error::{is_lost, store_error};
+use super::error::{answered_within, is_lost, store_error};
 use super::pool::commit_error;
 use crate::sql::Value;
 use crate::store::StoreError;
@@ -62,52 +61,37 @@ impl Session {
 
     /// Ends the transaction. An error of COMMIT, after which it may be stored, is [`StoreError::Unconfirmed`].
     pub(crate) fn end(&self, is_commit: bool) -> Result<(), StoreError> {
+        let end = if is_commit { "COMMIT" } else { "ROLLBACK" };
+        let ended = self.ask(async |connection| connection.execute(end).await)?;
+        ended.map(|_| ()).map_err(|error| {
+            self.is_lost.set(true);
+            commit_error(&error)
+        })
+    }
+
+    /// Waits for what `ask` says on the connection. The outer error says that it was not asked.
+    fn ask<T>(
+        &self,
+        ask: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<Result<T, sqlx::Error>, StoreError> {
         if self.is_lost.get() {
             let cause = "the connection was lost".to_owned();
             return Err(StoreError::Unavailable { cause });
         }
-        let end = if is_commit { "COMMIT" } else { "ROLLBACK" };
         let mut connection = self.connection.borrow_mut();
-        let answer = async { tokio::time::timeout(self.patience, connection.execute(end)).await };
-        let answer = self.runtime.block_on(answer);
-        drop(connection);
-        match answer {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => {
-                self.is_lost.set(true);
-                Err(commit_error(&error))
-            }
-            Err(_) => {
-                self.is_lost.set(true);
-                let cause = format!("the server has not answered within {:?}", self.patience);
-                Err(StoreError::Unconfirmed { cause })
-            }
-        }
+        let answer = async { answered_within(self.patience, ask(&mut connection)).await };
+        Ok(self.runtime.block_on(answer))
     }
 
-    /// Waits for what `ask` says on the connection.
+    /// As [`Self::ask`], for anything but the end of the transaction.
     fn wait<T>(
         &self,
         ask: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
-        if self.is_lost.get() {
-            let cause = "the connection was lost".to_owned();
-            return Err(StoreError::Unavailable { cause });
-        }
-        let mut connection = self.connection.borrow_mut();
-        let answer = async { tokio::time::timeout(self.patience, ask(&mut connection)).await };
-        match self.runtime.block_on(answer) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                self.is_lost.set(is_lost(&error));
-                Err(store_error(&error))
-            }
-            Err(_) => {
-                self.is_lost.set(true);
-                let cause = format!("the server has not answered within {:?}", self.patience);
-                Err(StoreError::Unavailable { cause })
-            }
-        }
+        self.ask(ask)?.map_err(|error| {
+            self.is_lost.set(is_lost(&error));
+            store_error(&error)
+        })
     }
 
     /// Runs a statement that gives no rows. Gives how many it changed.
@@ -115,6 +99,13 @@ impl Session {
         let query = sqlx::query_with(AssertSqlSafe(numbered(sql)), bound(values)?);
         let done = self.wait(async |connection| connection.execute(query).await)?;
         Ok(done.rows_affected())
+    }
+
+    /// Runs statements without values.
+    pub(crate) fn execute_batch(&self, sql: &str) -> Result<(), StoreError> {
+        let script = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+        self.wait(async |connection| connection.execute(script).await)
+            .map(|_| ())
     }
 
     /// Runs an `INSERT` with one tuple of values for every row of `rows`, many of them in one statement.

@@ -6,47 +6,22 @@
 //! A connection that is lost is made anew when the next request comes; what was on its way then is answered `Unavailable`, or `Unknown` if its COMMIT was. While another
 //! process keeps the lock, one try waits out the patience; then everything that has waited as long is answered `Unavailable` at once.
 
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
-use tokio::sync::{mpsc, oneshot};
 
 use super::group::{self, Done, Stop};
 use super::hints::Known;
 use super::open::Place;
-use super::time::DatabaseClock;
-use crate::clock::{Timestamp, Zone};
+use super::time::{DatabaseClock, NOW};
+use crate::clock::Zone;
 use crate::store::backfill::IsBackfill;
 use crate::store::clock::StoreClock;
 use crate::store::group::{Answer, Broken, Group, Member};
-use crate::store::{Append, Appended, MAX_GROUP, Position, QUEUE, StoreError};
-
-enum Request {
-    One(Append, oneshot::Sender<Answer>),
-    Many(Vec<Append>, oneshot::Sender<Vec<Answer>>),
-}
-
-impl Request {
-    /// Answers a request whose turn does not come.
-    fn refuse(self, error: StoreError) {
-        // A caller that is gone wants no answer.
-        match self {
-            Self::One(_, reply) => {
-                let _ = reply.send(Err(error));
-            }
-            Self::Many(appends, reply) => {
-                let _ = reply.send(vec![Err(error); appends.len()]);
-            }
-        }
-    }
-}
-
-/// A request, and since when it waits.
-struct Waiting {
-    since: Instant,
-    request: Request,
-}
+use crate::store::queue::{Queue, Requests};
+use crate::store::{MAX_GROUP, Position, StoreError};
 
 /// What every transaction of appends needs to know.
 #[derive(Debug)]
@@ -70,7 +45,7 @@ impl Context {
         format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; {bounds};
             SELECT pg_advisory_xact_lock({log_lock});
-            SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
+            {NOW},
                 (SELECT position + events - 1 FROM appends ORDER BY position DESC LIMIT 1) AS head,
                 (SELECT posted_at FROM appends ORDER BY position DESC LIMIT 1) AS posted_at,
                 (SELECT sha256 FROM backfill) AS sha256, (SELECT state FROM backfill) AS state"
@@ -78,63 +53,19 @@ impl Context {
     }
 }
 
-/// The way to the task. Clones lead to the same one, which ends with the last of them.
-#[derive(Debug, Clone)]
-pub(super) struct Writer {
-    queue: mpsc::Sender<Waiting>,
-    patience: Duration,
-}
+/// The way to the task, which ends with the last clone of it.
+pub(super) type Writer = Queue<Infallible>;
 
-impl Writer {
-    /// Starts the task; it says how far it has committed.
-    pub(super) fn start(connection: PgConnection, context: Arc<Context>, known: Known) -> Self {
-        let (queue, requests) = mpsc::channel(QUEUE);
-        let patience = context.busy_timeout;
-        let turns = Turns {
-            connection: Some(connection),
-            context,
-            known,
-        };
-        tokio::spawn(turns.run(requests));
-        Self { queue, patience }
-    }
-
-    async fn send(&self, request: Request) -> Result<(), StoreError> {
-        let since = Instant::now();
-        let Ok(place) = tokio::time::timeout(self.patience, self.queue.reserve()).await else {
-            let cause = format!("{QUEUE} requests wait for the writer");
-            return Err(StoreError::Unavailable { cause });
-        };
-        place.map_err(|_| gone())?.send(Waiting { since, request });
-        Ok(())
-    }
-
-    pub(super) async fn append(&self, append: Append) -> Answer {
-        let (reply, answer) = oneshot::channel();
-        self.send(Request::One(append, reply)).await?;
-        answer.await.unwrap_or_else(|_| Ok(unknown()))
-    }
-
-    pub(super) async fn append_many(&self, appends: Vec<Append>) -> Vec<Answer> {
-        let count = appends.len();
-        let (reply, answer) = oneshot::channel();
-        if let Err(error) = self.send(Request::Many(appends, reply)).await {
-            return vec![Err(error); count];
-        }
-        answer.await.unwrap_or_else(|_| vec![Ok(unknown()); count])
-    }
-}
-
-fn gone() -> StoreError {
-    StoreError::Unavailable {
-        cause: "the writing task has ended".to_owned(),
-    }
-}
-
-fn unknown() -> Appended {
-    Appended::Unknown {
-        cause: gone().to_string(),
-    }
+/// Starts the task; it says how far it has committed.
+pub(super) fn start(connection: PgConnection, context: Arc<Context>, known: Known) -> Writer {
+    let (queue, requests) = Queue::new(context.busy_timeout);
+    let turns = Turns {
+        connection: Some(connection),
+        context,
+        known,
+    };
+    tokio::spawn(turns.run(requests));
+    queue
 }
 
 /// The writing task.
@@ -146,27 +77,15 @@ struct Turns {
 }
 
 impl Turns {
-    async fn run(mut self, mut requests: mpsc::Receiver<Waiting>) {
-        let mut next = requests.recv().await;
+    async fn run(mut self, mut requests: Requests<Infallible>) {
+        let mut next = requests.next().await;
         while let Some(first) = next.take() {
-            let mut group = Group::default();
-            let mut turn = Some(first);
-            while let Some(Waiting { request, .. }) = turn {
-                match request {
-                    Request::One(append, reply) => group.push(append, reply),
-                    Request::Many(appends, reply) => group.push_many(appends, reply),
-                }
-                turn = if group.len() < MAX_GROUP {
-                    requests.try_recv().ok()
-                } else {
-                    None
-                };
-            }
+            let (group, _) = requests.gather(first);
             if let Err(error) = self.commit(group).await {
-                next = self.refuse_what_waited(&mut requests, &error);
+                next = requests.refuse_what_waited(&error);
             }
             if next.is_none() {
-                next = requests.recv().await;
+                next = requests.next().await;
             }
         }
         if let Some(connection) = self.connection.take() {
@@ -244,28 +163,5 @@ impl Turns {
                 }
             }
         }
-    }
-
-    /// Answers everything that has waited for as long as the try that failed. Gives the first request that has not.
-    fn refuse_what_waited(
-        &self,
-        requests: &mut mpsc::Receiver<Waiting>,
-        error: &StoreError,
-    ) -> Option<Waiting> {
-        let now = Instant::now();
-        while let Ok(waiting) = requests.try_recv() {
-            if now.duration_since(waiting.since) < self.context.busy_timeout {
-                return Some(waiting);
-            }
-            waiting.request.refuse(error.clone());
-        }
-        None
-    }
-}
-
-impl Context {
-    /// The store's clock, as far as this process knows the log.
-    pub(super) fn now(&self) -> Timestamp {
-        self.clock.now()
     }
 }

@@ -15,10 +15,10 @@ mod backup;
 mod error;
 mod group;
 mod lanes;
-mod migrate;
 mod open;
 mod patience;
 mod place;
+mod schema;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ use self::lanes::Lanes;
 use self::writer::Writer;
 use super::backfill::IsBackfill;
 use super::{
-    Append, Appended, EventStore, Identity, Migration, OpenError, Position, RecordedEvent,
-    Revision, StoreError,
+    Append, Appended, EventStore, Identity, OpenError, Position, RecordedEvent, Revision,
+    StoreError,
 };
 use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Clock, SystemClock, Timestamp, Zone};
@@ -45,8 +45,8 @@ use crate::sql::Transaction;
 
 pub use backup::{BackupError, Copied};
 pub use error::store_error;
-pub use migrate::schema_faults;
 pub use open::schema_faults as ledger_schema_faults;
+pub use schema::schema_faults;
 
 /// The tables of account figures, for a database that folds them apart.
 pub const ACCOUNT_TABLES: &str = "
@@ -176,22 +176,6 @@ impl SqliteStore {
             .await?
     }
 
-    /// Brings the tables of `component` up to date, in one transaction.
-    pub async fn migrate(
-        &self,
-        component: &'static str,
-        migrations: &'static [Migration],
-    ) -> Result<(), OpenError> {
-        // A look first: tables that are up to date need no write lock, which a stopped process may hold.
-        let look =
-            move |connection: &Connection| migrate::is_current(connection, component, migrations);
-        if self.snapshot(look).await? {
-            return Ok(());
-        }
-        self.write(move |connection| migrate::run(connection, component, migrations))
-            .await
-    }
-
     pub(crate) fn is_backfill(&self) -> &IsBackfill {
         self.shared.writer.is_backfill()
     }
@@ -237,11 +221,7 @@ impl EventStore for SqliteStore {
         &self,
         streams: Vec<StreamName>,
     ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
-        self.read(move |tx| {
-            let whole = |stream| tx.read_stream(stream, Revision::FIRST);
-            streams.iter().map(whole).collect()
-        })
-        .await
+        self.read(move |tx| tx.read_streams(&streams)).await
     }
 
     async fn read_all(

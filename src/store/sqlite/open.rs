@@ -5,17 +5,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
-use uuid::Uuid;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::error::store_error;
-use super::migrate;
-use super::{Options, SqliteStore, patience};
-use crate::clock::Zone;
-use crate::credits::Scale;
+use super::{Options, SqliteStore, patience, schema};
+use crate::sql::Transaction;
 use crate::store::{Identity, Migration, OpenError};
 
 /// `PRAGMA application_id` of a ledger: "rcup" in ASCII.
@@ -242,9 +238,10 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 
 /// The ledger's identity. An existing ledger of this schema is only read: opening it does not wait for a writer.
 fn create_or_check(connection: &Connection, options: &Options) -> Result<Identity, OpenError> {
-    if has_table(connection, "ledger")? && migrate::is_current(connection, "ledger", MIGRATIONS)? {
+    let tx = Transaction::on_sqlite(connection);
+    if tx.has_table("ledger")? && tx.is_migrated("ledger", MIGRATIONS)? {
         check_guard(connection, &options.path)?;
-        return check(connection, options);
+        return check(&tx, options);
     }
     let exec = |sql: &str| {
         connection
@@ -252,7 +249,7 @@ fn create_or_check(connection: &Connection, options: &Options) -> Result<Identit
             .map_err(|error| explain(&options.path, error))
     };
     exec("BEGIN IMMEDIATE")?;
-    match create_or_migrate(connection, options).and_then(|()| check(connection, options)) {
+    match create_or_migrate(connection, options).and_then(|()| check(&tx, options)) {
         Ok(identity) => {
             exec("COMMIT")?;
             // From here on the file alone says that it is a ledger: without its WAL it is not taken for an empty file.
@@ -280,7 +277,7 @@ fn check_guard(connection: &Connection, path: &Path) -> Result<(), OpenError> {
 
 /// What of the ledger's own tables and indexes is not in the file as it was made.
 pub fn schema_faults(connection: &Connection) -> Result<Vec<String>, crate::store::StoreError> {
-    migrate::schema_faults(connection, "ledger", MIGRATIONS)
+    schema::schema_faults(connection, "ledger", MIGRATIONS)
 }
 
 /// Copies what can be copied from the WAL into the file, without waiting for anyone. It loses nothing if it fails: the WAL keeps it.
@@ -291,23 +288,21 @@ pub(super) fn copy_back(connection: &Connection) {
 }
 
 fn create_or_migrate(connection: &Connection, options: &Options) -> Result<(), OpenError> {
-    if has_table(connection, "ledger")? {
-        return migrate::run(connection, "ledger", MIGRATIONS);
+    let tx = Transaction::on_sqlite(connection);
+    if tx.has_table("ledger")? {
+        return tx.migrate("ledger", MIGRATIONS);
     }
     connection
         .pragma_update(None, "application_id", APPLICATION_ID)
         .map_err(store_error)?;
-    migrate::run(connection, "ledger", MIGRATIONS)?;
-    create(connection, options)
+    tx.migrate("ledger", MIGRATIONS)?;
+    tx.create_identity((options.zone, options.scale), options.clock.now())?;
+    Ok(())
 }
 
-fn has_table(connection: &Connection, name: &str) -> Result<bool, OpenError> {
-    let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
-    let found = connection
-        .query_row(sql, [name], |_| Ok(()))
-        .optional()
-        .map_err(store_error)?;
-    Ok(found.is_some())
+fn check(tx: &Transaction<'_>, options: &Options) -> Result<Identity, OpenError> {
+    let path = options.path.display().to_string();
+    tx.read_identity(&path, (options.zone, options.scale))
 }
 
 fn has_any_table(connection: &Connection) -> Result<bool, OpenError> {
@@ -317,39 +312,6 @@ fn has_any_table(connection: &Connection) -> Result<bool, OpenError> {
         .optional()
         .map_err(store_error)?;
     Ok(found.is_some())
-}
-
-fn create(connection: &Connection, options: &Options) -> Result<(), OpenError> {
-    let zone = options.zone.unwrap_or(Zone::UTC);
-    let scale = options.scale.map_or(0, Scale::get);
-    let sql = "INSERT INTO ledger (one, id, zone, scale, created_at) VALUES (1, ?1, ?2, ?3, ?4)";
-    let values = params![
-        Uuid::new_v4().to_string(),
-        zone.name(),
-        scale,
-        options.clock.now().as_micros()
-    ];
-    connection.execute(sql, values).map_err(store_error)?;
-    Ok(())
-}
-
-fn check(connection: &Connection, options: &Options) -> Result<Identity, OpenError> {
-    let (id, zone, scale): (String, String, u8) = connection
-        .query_row("SELECT id, zone, scale FROM ledger", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
-        .map_err(store_error)?;
-    let damaged = |why: String| OpenError::Damaged {
-        path: options.path.display().to_string(),
-        why,
-    };
-    let identity = Identity {
-        ledger: Uuid::from_str(&id).map_err(|error| damaged(format!("ledger id: {error}")))?,
-        zone: Zone::parse(&zone).map_err(|error| damaged(error.to_string()))?,
-        scale: Scale::new(scale).map_err(|error| damaged(error.to_string()))?,
-    };
-    identity.check_asked(options.zone, options.scale)?;
-    Ok(identity)
 }
 
 impl SqliteStore {

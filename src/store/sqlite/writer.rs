@@ -8,14 +8,12 @@
 //! `Unavailable` at once, so that no request waits for more than twice the patience, however many stand before it. A panic
 //! ends its transaction and its answers, not the thread.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::error::{is_unknown_after_commit, store_error};
 use super::group::{self, Context};
@@ -26,49 +24,35 @@ use crate::sql::Transaction;
 use crate::store::backfill::IsBackfill;
 use crate::store::clock::StoreClock;
 use crate::store::group::{Answer, Broken, Group};
-use crate::store::{Append, Appended, MAX_GROUP, OpenError, Position, QUEUE, StoreError};
+use crate::store::queue::{Exclusive, Queue, Requests, gone};
+use crate::store::{Append, MAX_GROUP, OpenError, Position, StoreError};
+
+type Turn<'t> = Result<(&'t Connection, &'t Place), StoreError>;
 
 /// Work that needs a transaction of its own. It is told why if its turn does not come, and says whether another process kept the lock.
-type Work = Box<dyn FnOnce(Result<(&Connection, &Place), StoreError>) -> Result<(), Busy> + Send>;
+struct Work(Box<Run>);
 
-enum Request {
-    One(Append, oneshot::Sender<Answer>),
-    Many(Vec<Append>, oneshot::Sender<Vec<Answer>>),
-    Exclusive(Work),
+type Run = dyn FnOnce(Turn<'_>) -> Result<(), Busy> + Send;
+
+impl Exclusive for Work {
+    fn refuse(self, error: StoreError) {
+        let _ = (self.0)(Err(error));
+    }
 }
 
-impl Request {
-    /// Answers a request whose turn does not come.
-    fn refuse(self, error: StoreError) {
-        // A caller that is gone wants no answer.
-        match self {
-            Self::One(_, reply) => {
-                let _ = reply.send(Err(error));
-            }
-            Self::Many(appends, reply) => {
-                let _ = reply.send(vec![Err(error); appends.len()]);
-            }
-            Self::Exclusive(work) => {
-                let _ = work(Err(error));
-            }
-        }
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("work")
     }
 }
 
 /// Another process kept the file's lock for as long as this one waits.
 pub(super) struct Busy(pub(super) StoreError);
 
-/// A request, and since when it waits.
-struct Waiting {
-    since: Instant,
-    request: Request,
-}
-
 #[derive(Debug)]
 pub(super) struct Writer {
     /// None once the writer is being dropped.
-    queue: Option<mpsc::Sender<Waiting>>,
-    patience: Duration,
+    queue: Option<Queue<Work>>,
     head: watch::Sender<Position>,
     clock: StoreClock,
     is_backfill: IsBackfill,
@@ -96,7 +80,7 @@ impl Writer {
         zone: Zone,
     ) -> Result<Self, OpenError> {
         let busy_timeout = options.busy_timeout;
-        let (queue, requests) = mpsc::channel(QUEUE);
+        let (queue, requests) = Queue::new(busy_timeout);
         let tail = Transaction::on_sqlite(&connection).read_tail()?;
         let head = watch::Sender::new(tail.head);
         let context = Context {
@@ -118,7 +102,6 @@ impl Writer {
                     connection: &connection,
                     context: &context,
                     head: &published,
-                    patience: busy_timeout,
                 };
                 turns.run(requests);
             })
@@ -127,7 +110,6 @@ impl Writer {
             })?;
         Ok(Self {
             queue: Some(queue),
-            patience: busy_timeout,
             head,
             clock,
             is_backfill,
@@ -148,39 +130,19 @@ impl Writer {
         self.head.subscribe()
     }
 
-    async fn send(&self, request: Request) -> Result<(), StoreError> {
-        let queue = self.queue.as_ref().ok_or_else(gone)?;
-        let since = Instant::now();
-        let Ok(place) = tokio::time::timeout(self.patience, queue.reserve()).await else {
-            let cause = format!("{QUEUE} requests wait for the writer");
-            return Err(StoreError::Unavailable { cause });
-        };
-        place.map_err(|_| gone())?.send(Waiting { since, request });
-        Ok(())
+    fn queue(&self) -> Result<&Queue<Work>, StoreError> {
+        self.queue.as_ref().ok_or_else(gone)
     }
 
     pub(super) async fn append(&self, append: Append) -> Answer {
-        let (reply, answer) = oneshot::channel();
-        self.send(Request::One(append, reply)).await?;
-        answer.await.unwrap_or_else(|_| {
-            Ok(Appended::Unknown {
-                cause: gone().to_string(),
-            })
-        })
+        self.queue()?.append(append).await
     }
 
     pub(super) async fn append_many(&self, appends: Vec<Append>) -> Vec<Answer> {
-        let count = appends.len();
-        let (reply, answer) = oneshot::channel();
-        if let Err(error) = self.send(Request::Many(appends, reply)).await {
-            return vec![Err(error); count];
+        match self.queue() {
+            Ok(queue) => queue.append_many(appends).await,
+            Err(error) => vec![Err(error); appends.len()],
         }
-        let unknown = || {
-            Ok(Appended::Unknown {
-                cause: gone().to_string(),
-            })
-        };
-        answer.await.unwrap_or_else(|_| vec![unknown(); count])
     }
 
     pub(super) async fn exclusive<T, E>(
@@ -192,7 +154,7 @@ impl Writer {
         E: From<StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let request = Request::Exclusive(Box::new(move |turn| {
+        let work = Work(Box::new(move |turn| {
             let (result, busy) = match turn {
                 Ok((connection, place)) => match in_transaction(connection, place, work) {
                     Ok(result) => (result, Ok(())),
@@ -203,17 +165,11 @@ impl Writer {
             let _ = reply.send(result);
             busy
         }));
-        self.send(request).await?;
+        self.queue()?.exclusive(work).await?;
         answer.await.unwrap_or_else(|_| {
             let cause = "the work or its thread died".to_owned();
             Err(StoreError::Unconfirmed { cause }.into())
         })
-    }
-}
-
-fn gone() -> StoreError {
-    StoreError::Unavailable {
-        cause: "the writing thread has ended".to_owned(),
     }
 }
 
@@ -222,31 +178,13 @@ struct Turns<'a> {
     connection: &'a Connection,
     context: &'a Context,
     head: &'a watch::Sender<Position>,
-    patience: Duration,
 }
 
 impl Turns<'_> {
-    fn run(&self, mut requests: mpsc::Receiver<Waiting>) {
-        let mut next = requests.blocking_recv();
+    fn run(&self, mut requests: Requests<Work>) {
+        let mut next = requests.blocking_next();
         while let Some(first) = next.take() {
-            let mut turn = Some(first);
-            let mut group = Group::default();
-            let mut exclusive = None;
-            while let Some(Waiting { request, .. }) = turn {
-                match request {
-                    Request::One(append, reply) => group.push(append, reply),
-                    Request::Many(appends, reply) => group.push_many(appends, reply),
-                    Request::Exclusive(work) => {
-                        exclusive = Some(work);
-                        break;
-                    }
-                }
-                turn = if group.len() < MAX_GROUP {
-                    requests.try_recv().ok()
-                } else {
-                    None
-                };
-            }
+            let (group, exclusive) = requests.gather(first);
             let mut busy = Ok(());
             if group.len() > 0 {
                 busy = self.unharmed(|| commit(self.connection, self.context, group, self.head));
@@ -255,15 +193,15 @@ impl Turns<'_> {
                 match busy {
                     Ok(()) => {
                         let turn = Ok((self.connection, &self.context.place));
-                        busy = self.unharmed(|| work(turn));
+                        busy = self.unharmed(|| (work.0)(turn));
                     }
-                    Err(Busy(ref error)) => Request::Exclusive(work).refuse(error.clone()),
+                    Err(Busy(ref error)) => work.refuse(error.clone()),
                 }
             }
             if let Err(Busy(error)) = busy {
-                next = self.refuse_what_waited(&mut requests, &error);
+                next = requests.refuse_what_waited(&error);
             }
-            next = next.or_else(|| requests.blocking_recv());
+            next = next.or_else(|| requests.blocking_next());
         }
         open::copy_back(self.connection);
     }
@@ -275,24 +213,6 @@ impl Turns<'_> {
             roll_back(self.connection);
             Ok(())
         })
-    }
-
-    /// Answers everything that has waited for as long as the try that failed. Gives the first request that has not.
-    fn refuse_what_waited(
-        &self,
-        requests: &mut mpsc::Receiver<Waiting>,
-        error: &StoreError,
-    ) -> Option<Waiting> {
-        let now = Instant::now();
-        let mut younger = VecDeque::new();
-        while let Ok(waiting) = requests.try_recv() {
-            if now.duration_since(waiting.since) < self.patience {
-                younger.push_back(waiting);
-                break;
-            }
-            waiting.request.refuse(error.clone());
-        }
-        younger.pop_front()
     }
 }
 
