@@ -68,14 +68,14 @@ impl BatchEvent {
 }
 
 impl Batch {
-    /// Reads at most `limit` events after `after`.
+    /// Reads at most `limit` events after `after`, none of them after `until`.
     pub(crate) fn read(
         tx: &Transaction<'_>,
         (catalog, zone): (&Catalog, Zone),
-        after: Position,
+        (after, until): (Position, Position),
         limit: usize,
     ) -> Result<Self, StoreError> {
-        let (recorded, broken) = read_whole_appends(tx, after, limit)?;
+        let (recorded, broken) = read_whole_appends(tx, (after, until), limit)?;
         let mut batch = Self {
             events: Vec::with_capacity(recorded.len()),
             unreadable: broken,
@@ -113,10 +113,10 @@ impl Batch {
 /// A page up to the first append whose row is broken as a whole.
 fn read_whole_appends(
     tx: &Transaction<'_>,
-    after: Position,
+    (after, until): (Position, Position),
     limit: usize,
 ) -> Result<(Vec<RecordedEvent>, Option<Halt>), StoreError> {
-    let (position, why) = match tx.read_page(after, limit) {
+    let (position, why) = match tx.read_page_until(after, until, limit) {
         Ok(recorded) => return Ok((recorded, None)),
         Err(StoreError::Corrupt { position, why }) => (position, why),
         Err(error) => return Err(error),
@@ -125,10 +125,14 @@ fn read_whole_appends(
         position,
         reason: format!("event {position} is corrupt: {why}"),
     };
-    // Positions have no holes here, so this many events stand before it.
+    // As many events at the most stand before it.
     let before = position.get().saturating_sub(after.get()).saturating_sub(1);
     let recorded = match usize::try_from(before) {
-        Ok(before) if before > 0 => tx.read_page(after, before.min(limit))?,
+        Ok(before) if before > 0 => match tx.read_page(after, before.min(limit)) {
+            // Where positions have holes, it may be the next one.
+            Err(StoreError::Corrupt { .. }) => Vec::new(),
+            page => page?,
+        },
         Ok(_) | Err(_) => Vec::new(),
     };
     Ok((recorded, Some(halt)))

@@ -84,12 +84,8 @@ pub(crate) fn event_at(
     tx: &Transaction<'_>,
     position: Position,
 ) -> Result<Option<EventId>, StoreError> {
-    let before = Position::new(position.get().saturating_sub(1));
-    match tx.read_page(before, 1) {
-        Ok(page) => Ok(page
-            .first()
-            .filter(|event| event.position == position)
-            .map(|event| event.id)),
+    match tx.read_event(position) {
+        Ok(found) => Ok(found.map(|event| event.id)),
         Err(StoreError::Corrupt { .. }) => Ok(None),
         Err(error) => Err(error),
     }

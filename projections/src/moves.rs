@@ -93,19 +93,17 @@ impl LogReader {
         until: Position,
         limit: usize,
     ) -> Result<MovePage, ProjectionError> {
-        let distance = until.get().saturating_sub(after.get()).max(0);
-        let limit = limit
-            .min(MAX_MOVES_EVENTS)
-            .min(usize::try_from(distance).unwrap_or(usize::MAX));
+        let limit = limit.min(MAX_MOVES_EVENTS);
         let mut page = MovePage {
-            moves: Vec::with_capacity(limit),
+            moves: Vec::new(),
             last: None,
             events: 0,
         };
-        if limit == 0 {
+        if limit == 0 || until <= after {
             return Ok(page);
         }
-        let batch = Batch::read(tx, (&self.catalog, self.zone), after, limit)?;
+        let span = (after, until);
+        let batch = Batch::read(tx, (&self.catalog, self.zone), span, limit)?;
         for event in &batch.events {
             page.last = Some(event.position);
             page.events += 1;

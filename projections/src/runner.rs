@@ -181,10 +181,10 @@ impl<'a> Runner<'a> {
         let (catalog, zone) = (Arc::clone(&projections.catalog), projections.zone());
         let next = projections.database.snapshot(move |tx| {
             let checkpoints = checkpoint::read_all(tx)?;
-            let Some((from, limit)) = place(&checkpoints, &halts, target, limit) else {
+            let Some((from, until)) = place(&checkpoints, &halts, target) else {
                 return Ok(Next::Done(checkpoints));
             };
-            let batch = Batch::read(tx, (&catalog, zone), from, limit)?;
+            let batch = Batch::read(tx, (&catalog, zone), (from, until), limit)?;
             if batch.events.is_empty() && batch.unreadable.is_none() {
                 // The head is past it: to go round and round would be worse than to say so.
                 let why = format_args!("no event after position {from}");
@@ -257,14 +257,13 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Where the next page begins and how many events it may have: at the hindmost projection that can go on, and no farther than the
+/// Where the next page begins and where it ends at the latest: at the hindmost projection that can go on, and at the
 /// next one. None once all of them have reached `target`.
 fn place(
     checkpoints: &[Checkpoint],
     halts: &[Parked],
     target: Position,
-    limit: usize,
-) -> Option<(Position, usize)> {
+) -> Option<(Position, Position)> {
     let going = || {
         checkpoints
             .iter()
@@ -273,10 +272,7 @@ fn place(
     };
     let from = going().filter(|position| *position < target).min()?;
     let next = going().filter(|position| *position > from).min();
-    let gap = next.map_or(usize::MAX, |next| {
-        usize::try_from(next.get().saturating_sub(from.get())).unwrap_or(usize::MAX)
-    });
-    Some((from, limit.min(gap)))
+    Some((from, next.unwrap_or(Position::new(i64::MAX))))
 }
 
 /// Whether a projection still stands where this runner saw it halt. One that was made anew and has come to the same place is tried

@@ -90,18 +90,9 @@ fn stand(
         Err(error) => return Err(error),
     };
     Ok(Stand {
-        waiting_since: waiting_since(tx, checkpoint.position)?,
+        waiting_since: tx.read_next_instant(checkpoint.position)?,
         refused,
         skips: ways_out::in_force(tx, checkpoint.projection)?.len() as u64,
         checkpoint,
     })
-}
-
-/// When the event after `position` was posted, also if it cannot be read.
-fn waiting_since(
-    tx: &Transaction<'_>,
-    position: Position,
-) -> Result<Option<Timestamp>, StoreError> {
-    let next = Position::new(position.get().saturating_add(1));
-    Ok(tx.read_span(next)?.map(|span| span.posted_at))
 }

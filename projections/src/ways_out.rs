@@ -126,8 +126,7 @@ fn stored(tx: &Transaction<'_>, projection: Projection) -> Result<Checkpoint, St
 
 /// The last event of the append at `position`, none of which can be read.
 fn end_of_broken(tx: &Transaction<'_>, position: Position) -> Result<Position, StoreError> {
-    let span = tx.read_span(position)?;
-    span.map(|span| span.last)
+    tx.read_end_of_broken(position)?
         .ok_or_else(|| damaged("appends", format_args!("no event at position {position}")))
 }
 

@@ -77,8 +77,21 @@ impl Transaction<'_> {
         self.row(sql, values, |row| month_of(row, 0))
     }
 
-    /// An account's figures, with those of `month`; zeros for an unknown account.
+    /// An account's figures, with those of `month` and with what is reserved; zeros for an unknown account.
     pub fn read_account(
+        &self,
+        account: &AccountId,
+        month: BudgetMonth,
+    ) -> Result<AccountState, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if self.remote.is_some() {
+            return crate::store::kurrentdb::read_account(self, account, month);
+        }
+        self.read_account_rows(account, month)
+    }
+
+    /// An account's figures, with those of `month`, as they are stored.
+    pub(crate) fn read_account_rows(
         &self,
         account: &AccountId,
         month: BudgetMonth,

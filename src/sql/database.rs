@@ -6,11 +6,15 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::Transaction;
+#[cfg(feature = "kurrentdb")]
+use super::remote::Remote;
 use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Timestamp};
 use crate::codec::StreamName;
 use crate::ids::AccountId;
 use crate::store::backfill::IsBackfill;
+#[cfg(feature = "kurrentdb")]
+use crate::store::kurrentdb::KurrentStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
@@ -40,6 +44,16 @@ pub enum Database {
     /// A schema on a server.
     #[cfg(feature = "postgres")]
     Postgres(PostgresStore),
+    /// Either of them beside a log in KurrentDB.
+    #[cfg(feature = "kurrentdb")]
+    Kurrent(KurrentStore),
+}
+
+#[cfg(feature = "kurrentdb")]
+impl From<KurrentStore> for Database {
+    fn from(store: KurrentStore) -> Self {
+        Self::Kurrent(store)
+    }
 }
 
 #[cfg(feature = "postgres")]
@@ -65,6 +79,46 @@ impl Database {
             Self::Sqlite(store) => Some(store),
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => None,
+            #[cfg(feature = "kurrentdb")]
+            Self::Kurrent(_) => None,
+        }
+    }
+
+    /// Whether the log is not in this database, but in KurrentDB: its positions have holes, and its instants may go back a little.
+    #[must_use]
+    pub const fn is_beside_its_log(&self) -> bool {
+        match self {
+            #[cfg(feature = "kurrentdb")]
+            Self::Kurrent(_) => true,
+            #[allow(unreachable_patterns, reason = "without the feature")]
+            _ => false,
+        }
+    }
+
+    /// Where it is, for people: without user and password.
+    #[must_use]
+    pub fn place_name(&self) -> String {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store.path().display().to_string(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.name(),
+            #[cfg(feature = "kurrentdb")]
+            Self::Kurrent(store) => store.beside().place_name(),
+        }
+    }
+
+    /// Brings account figures to the end of the log, where they are not written by the append's own transaction.
+    #[cfg_attr(
+        not(feature = "kurrentdb"),
+        expect(clippy::unused_async, reason = "for a log in KurrentDB")
+    )]
+    pub async fn settle_figures(&self) -> Result<(), StoreError> {
+        match self {
+            #[cfg(feature = "kurrentdb")]
+            Self::Kurrent(store) => store.settle_figures().await,
+            #[allow(unreachable_patterns, reason = "without the feature")]
+            _ => Ok(()),
         }
     }
 
@@ -73,6 +127,143 @@ impl Database {
     /// Inside, `work` must not begin or end a transaction, and must not block on anything but the database.
     pub async fn write<T, E>(
         &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        #[cfg(feature = "kurrentdb")]
+        if let Self::Kurrent(store) = self {
+            // Others wait for this transaction: the end of the log is not asked for.
+            let remote = Remote::new(store.log(), Some(store.log().known_head()));
+            let work = move |tx: &Transaction<'_>| work(&tx.with_log(remote));
+            return self.tables().write(work).await;
+        }
+        self.tables().write(work).await
+    }
+
+    /// Runs `work` in a writing transaction that keeps out whoever writes account figures, and nobody else where that is two things.
+    #[cfg(feature = "kurrentdb")]
+    pub(crate) async fn write_figures<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        self.tables().write_figures(work).await
+    }
+
+    /// Runs `work` in one read transaction: everything it reads is of one moment.
+    pub async fn snapshot<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        #[cfg(feature = "kurrentdb")]
+        if let Self::Kurrent(store) = self {
+            let remote = Remote::new(store.log(), None);
+            let work = move |tx: &Transaction<'_>| work(&tx.with_log(remote));
+            return self.tables().snapshot(work).await;
+        }
+        self.tables().snapshot(work).await
+    }
+
+    /// As [`Self::snapshot`], for work that takes milliseconds: it waits for no scan.
+    pub async fn glance<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        #[cfg(feature = "kurrentdb")]
+        if let Self::Kurrent(store) = self {
+            let remote = Remote::new(store.log(), None);
+            let work = move |tx: &Transaction<'_>| work(&tx.with_log(remote));
+            return self.tables().glance(work).await;
+        }
+        self.tables().glance(work).await
+    }
+
+    /// What the tables are in.
+    fn tables(&self) -> Tables<'_> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => Tables::Sqlite(store),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => Tables::Postgres(store),
+            #[cfg(feature = "kurrentdb")]
+            Self::Kurrent(store) => store.beside().tables(),
+        }
+    }
+
+    /// Brings the tables of `component` up to date, in one transaction.
+    pub async fn migrate(
+        &self,
+        component: &'static str,
+        migrations: Migrations,
+    ) -> Result<(), OpenError> {
+        let migrations = match self.tables() {
+            #[cfg(feature = "sqlite")]
+            Tables::Sqlite(_) => migrations.sqlite,
+            #[cfg(feature = "postgres")]
+            Tables::Postgres(_) => migrations.postgres,
+        };
+        // A look first: tables that are up to date need no write lock, which a stopped process may hold.
+        let look = move |tx: &Transaction<'_>| tx.is_migrated(component, migrations);
+        if self.snapshot(look).await? {
+            return Ok(());
+        }
+        self.write(move |tx| tx.migrate(component, migrations))
+            .await
+    }
+
+    /// Which file's backfill this process is at.
+    pub(crate) fn is_backfill(&self) -> &IsBackfill {
+        match self.tables() {
+            #[cfg(feature = "sqlite")]
+            Tables::Sqlite(store) => store.is_backfill(),
+            #[cfg(feature = "postgres")]
+            Tables::Postgres(store) => store.is_backfill(),
+        }
+    }
+
+    fn events(&self) -> &dyn EventStore {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => store,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store,
+            #[cfg(feature = "kurrentdb")]
+            Self::Kurrent(store) => store,
+        }
+    }
+
+    /// The log, as what a ledger is made of.
+    #[must_use]
+    pub fn as_store(&self) -> Arc<dyn EventStore> {
+        Arc::new(self.clone())
+    }
+}
+
+/// The kind of database that the tables are in, wherever the log is.
+enum Tables<'d> {
+    #[cfg(feature = "sqlite")]
+    Sqlite(&'d SqliteStore),
+    #[cfg(feature = "postgres")]
+    Postgres(&'d PostgresStore),
+}
+
+impl Tables<'_> {
+    async fn write<T, E>(
+        self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
@@ -91,9 +282,25 @@ impl Database {
         }
     }
 
-    /// Runs `work` in one read transaction: everything it reads is of one moment.
-    pub async fn snapshot<T, E>(
-        &self,
+    #[cfg(feature = "kurrentdb")]
+    async fn write_figures<T, E>(
+        self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => self.write(work).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => store.pool().write_log(work).await,
+        }
+    }
+
+    async fn snapshot<T, E>(
+        self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
@@ -112,9 +319,8 @@ impl Database {
         }
     }
 
-    /// As [`Self::snapshot`], for work that takes milliseconds: it waits for no scan.
-    pub async fn glance<T, E>(
-        &self,
+    async fn glance<T, E>(
+        self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
@@ -131,52 +337,6 @@ impl Database {
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => store.pool().glance(work).await,
         }
-    }
-
-    /// Brings the tables of `component` up to date, in one transaction.
-    pub async fn migrate(
-        &self,
-        component: &'static str,
-        migrations: Migrations,
-    ) -> Result<(), OpenError> {
-        let migrations = match self {
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(_) => migrations.sqlite,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(_) => migrations.postgres,
-        };
-        // A look first: tables that are up to date need no write lock, which a stopped process may hold.
-        let look = move |tx: &Transaction<'_>| tx.is_migrated(component, migrations);
-        if self.snapshot(look).await? {
-            return Ok(());
-        }
-        self.write(move |tx| tx.migrate(component, migrations))
-            .await
-    }
-
-    /// Which file's backfill this process is at.
-    pub(crate) fn is_backfill(&self) -> &IsBackfill {
-        match self {
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(store) => store.is_backfill(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store.is_backfill(),
-        }
-    }
-
-    fn events(&self) -> &dyn EventStore {
-        match self {
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(store) => store,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => store,
-        }
-    }
-
-    /// The log, as what a ledger is made of.
-    #[must_use]
-    pub fn as_store(&self) -> Arc<dyn EventStore> {
-        Arc::new(self.clone())
     }
 }
 

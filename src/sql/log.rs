@@ -23,13 +23,13 @@ use crate::store::{Append, EventId, Position, RecordedEvent, Revision, StoreErro
 
 /// Where an append stands in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AppendSpan {
+pub(crate) struct AppendSpan {
     /// Its first event.
-    pub first: Position,
+    pub(crate) first: Position,
     /// Its last event.
-    pub last: Position,
+    pub(crate) last: Position,
     /// When the store recorded it.
-    pub posted_at: Timestamp,
+    pub(crate) posted_at: Timestamp,
 }
 
 /// Where the log ends.
@@ -144,7 +144,31 @@ impl Transaction<'_> {
 
     /// The last committed position.
     pub fn read_head(&self) -> Result<Position, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(log) = &self.remote {
+            return log.head();
+        }
         Ok(self.read_tail()?.head)
+    }
+
+    /// How far account figures are: the head, where the append's own transaction writes them.
+    pub fn read_figures_position(&self) -> Result<Position, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if self.remote.is_some() {
+            return crate::store::kurrentdb::read_followed(self);
+        }
+        self.read_head()
+    }
+
+    /// The most events that can stand after `from` and not after `to`.
+    #[must_use]
+    pub fn most_events_between(&self, from: Position, to: Position) -> i64 {
+        let distance = to.get().saturating_sub(from.get()).max(0);
+        #[cfg(feature = "kurrentdb")]
+        if self.remote.is_some() {
+            return distance / crate::store::kurrentdb::LEAST_BYTES;
+        }
+        distance
     }
 
     /// A stream's last revision; none if it has no event.
@@ -192,12 +216,34 @@ impl Transaction<'_> {
         }
     }
 
+    /// At most `limit` events of the log after `after`, in order, none of them after `until`.
+    pub fn read_page_until(
+        &self,
+        after: Position,
+        until: Position,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
+        let distance = until.get().saturating_sub(after.get());
+        let most = usize::try_from(distance).unwrap_or(0);
+        let mut page = match limit.min(most) {
+            0 => Vec::new(),
+            limit => self.read_page(after, limit)?,
+        };
+        // Where positions have holes, fewer events than numbers lie between.
+        page.truncate(page.partition_point(|event| event.position <= until));
+        Ok(page)
+    }
+
     /// At most `limit` events of the log after `after`, in order.
     pub fn read_page(
         &self,
         after: Position,
         limit: usize,
     ) -> Result<Vec<RecordedEvent>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(log) = &self.remote {
+            return log.page(after, limit);
+        }
         // The first row is the one that holds the next event: an append may have been read in part.
         let first =
             "SELECT position, stream, revision, events, posted_at, metadata, body FROM appends
@@ -232,9 +278,66 @@ impl Transaction<'_> {
         Ok(events)
     }
 
+    /// The event at `position`, if there is one.
+    pub fn read_event(&self, position: Position) -> Result<Option<RecordedEvent>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(log) = &self.remote {
+            return log.event(position);
+        }
+        let before = Position::new(position.get().saturating_sub(1));
+        let page = self.read_page(before, 1)?;
+        Ok(page.into_iter().find(|event| event.position == position))
+    }
+
+    /// When the event at `position` was posted, if there is one; also if it cannot be read otherwise.
+    pub fn read_instant(&self, position: Position) -> Result<Option<Timestamp>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(log) = &self.remote {
+            return log.instant(position, false);
+        }
+        Ok(self.read_span(position)?.map(|span| span.posted_at))
+    }
+
+    /// When the first event after `position` was posted, if there is one; also if it cannot be read otherwise.
+    pub fn read_next_instant(&self, position: Position) -> Result<Option<Timestamp>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(log) = &self.remote {
+            return log.instant(position, true);
+        }
+        self.read_instant(Position::new(position.get().saturating_add(1)))
+    }
+
+    /// The last event of what is broken as a whole if the event at `position` is: its append, where one row holds it.
+    pub fn read_end_of_broken(&self, position: Position) -> Result<Option<Position>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if self.remote.is_some() {
+            return Ok(Some(position));
+        }
+        Ok(self.read_span(position)?.map(|span| span.last))
+    }
+
+    /// A place that no event posted at `at` or later stands at or before.
+    pub fn read_scan_begin(&self, at: Timestamp) -> Result<Position, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if self.remote.is_some() {
+            return crate::store::kurrentdb::read_scan_begin(self, at);
+        }
+        self.read_position_before(at)
+    }
+
+    /// A place that no event posted before `at` stands after; none as long as one may still come.
+    pub fn read_scan_end(&self, at: Timestamp) -> Result<Option<Position>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if self.remote.is_some() {
+            return crate::store::kurrentdb::read_scan_end(self, at);
+        }
+        let is_over = self.read_tail()?.posted_at.is_some_and(|tail| tail >= at);
+        is_over.then(|| self.read_position_before(at)).transpose()
+    }
+
     /// The last event that was posted before `at`; [`Position::START`] if none was. Instants never decrease with the position, so
     /// this is a search by halves.
-    pub fn read_position_before(&self, at: Timestamp) -> Result<Position, StoreError> {
+    pub(crate) fn read_position_before(&self, at: Timestamp) -> Result<Position, StoreError> {
         let sql = "SELECT position, position + events - 1, posted_at FROM appends
             WHERE position <= ?1 ORDER BY position DESC LIMIT 1";
         // Everything up to `low` was posted before; everything from `high` on was not.
@@ -257,7 +360,7 @@ impl Transaction<'_> {
     }
 
     /// The append that holds the event at `position`, if there is one. No body is read: it answers for an append that is broken, too.
-    pub fn read_span(&self, position: Position) -> Result<Option<AppendSpan>, StoreError> {
+    pub(crate) fn read_span(&self, position: Position) -> Result<Option<AppendSpan>, StoreError> {
         // Where the next append begins is better evidence of an end than the count in a row that may be broken.
         let sql = "SELECT position, coalesce(
                 (SELECT min(position) - 1 FROM appends WHERE position > ?1), position + events - 1), posted_at

@@ -19,6 +19,8 @@ pub(crate) mod accounts;
 mod database;
 pub mod log;
 mod opening;
+#[cfg(feature = "kurrentdb")]
+mod remote;
 mod value;
 
 pub use database::{Database, Migrations};
@@ -66,8 +68,12 @@ fn guard_fault(found: Option<&str>) -> Option<&'static str> {
 /// A transaction that is open: ended by whoever gave it.
 pub struct Transaction<'c> {
     connection: Connection<'c>,
+    /// The log, where it is not in this database.
+    #[cfg(feature = "kurrentdb")]
+    remote: Option<remote::Remote>,
 }
 
+#[derive(Clone, Copy)]
 enum Connection<'c> {
     #[cfg(feature = "sqlite")]
     Sqlite(&'c rusqlite::Connection),
@@ -90,6 +96,8 @@ impl<'c> Transaction<'c> {
     pub const fn on_sqlite(connection: &'c rusqlite::Connection) -> Self {
         Self {
             connection: Connection::Sqlite(connection),
+            #[cfg(feature = "kurrentdb")]
+            remote: None,
         }
     }
 
@@ -98,6 +106,17 @@ impl<'c> Transaction<'c> {
     pub(crate) const fn on_postgres(session: &'c Session) -> Self {
         Self {
             connection: Connection::Postgres(session),
+            #[cfg(feature = "kurrentdb")]
+            remote: None,
+        }
+    }
+
+    /// The same transaction, whose log is `remote`.
+    #[cfg(feature = "kurrentdb")]
+    pub(crate) fn with_log(&self, remote: remote::Remote) -> Self {
+        Self {
+            connection: self.connection,
+            remote: Some(remote),
         }
     }
 

@@ -90,6 +90,18 @@ impl Transaction<'_> {
         self.execute(sql, values).map(|_| ())
     }
 
+    /// An error if this database has the figures of a log in KurrentDB, and is opened as if it had a log of its own. `path` says where it is.
+    pub(crate) fn check_role(&self, path: &str, is_beside_a_log: bool) -> Result<(), OpenError> {
+        if is_beside_a_log || !self.has_table("followed_log")? {
+            return Ok(());
+        }
+        Err(OpenError::Foreign {
+            path: path.to_owned(),
+            why: "it has the account figures of a log in KurrentDB, and is to be named beside that"
+                .to_owned(),
+        })
+    }
+
     /// What the ledger was created with; an error if it is not what is asked for. `path` says where the ledger is.
     pub(crate) fn read_identity(
         &self,

@@ -40,6 +40,8 @@ pub struct Opening {
     pub clock: Arc<dyn Clock>,
     /// As in the stores' own options.
     pub busy_timeout: Duration,
+    /// As in the stores' own options.
+    pub is_beside_a_log: bool,
 }
 
 impl Default for Opening {
@@ -49,6 +51,7 @@ impl Default for Opening {
             scale: None,
             clock: Arc::new(SystemClock),
             busy_timeout: Duration::from_secs(5),
+            is_beside_a_log: false,
         }
     }
 }
@@ -139,6 +142,7 @@ impl Fresh {
             scale,
             clock,
             busy_timeout,
+            is_beside_a_log,
         } = opening;
         match &self.0 {
             Place::File(_) => {
@@ -147,6 +151,7 @@ impl Fresh {
                     scale,
                     clock,
                     busy_timeout,
+                    is_beside_a_log,
                     ..super::sqlite::Options::at(self.file().expect("a file"))
                 };
                 Ok(super::sqlite::SqliteStore::open(options).await?.into())
@@ -158,6 +163,7 @@ impl Fresh {
                     scale,
                     clock: Some(clock),
                     busy_timeout,
+                    is_beside_a_log,
                     ..super::postgres::Options::at(self.url())
                 };
                 Ok(super::postgres::PostgresStore::open(options).await?.into())

@@ -85,7 +85,7 @@ pub(crate) fn compare(
     };
     usage(ledger, shadow, (&mut compared, stop))?;
     if shadow.extent().days.is_none() {
-        shadow.follow_accounts(ledger, ledger.read_head()?)?;
+        shadow.follow_accounts(ledger, ledger.read_figures_position()?)?;
         accounts(ledger, shadow, (&mut compared, stop))?;
     }
     match balances(ledger, shadow, (reader, zone), (&mut compared, stop)) {
@@ -335,9 +335,10 @@ fn balances(
         }
         Err(error) => return Err(error.into()),
     };
-    let head = ledger.read_head()?;
-    if head.get().saturating_sub(entries.get()) > MAX_PENDING_EVENTS {
-        tracing::info!(%entries, %head, "entries are too far behind for balances to be compared with them");
+    let figures = ledger.read_figures_position()?;
+    let (from, to) = (entries.min(figures), entries.max(figures));
+    if ledger.most_events_between(from, to) > MAX_PENDING_EVENTS {
+        tracing::info!(%entries, %figures, "entries are too far behind for balances to be compared with them");
         return Ok(());
     }
     if has_skips(ledger, Projection::Entries)? {
@@ -345,7 +346,7 @@ fn balances(
         tracing::info!("entries lack what was skipped: balances are not compared with them");
         return Ok(());
     }
-    pending(ledger, shadow, reader, (entries, head))?;
+    pending(ledger, shadow, reader, (entries, figures))?;
     let sql = "SELECT t.account, coalesce(p.amount, 0) FROM touched t
         LEFT JOIN pending p ON p.account = t.account ORDER BY t.account";
     let mut touched = shadow
@@ -371,12 +372,13 @@ fn balances(
     Ok(())
 }
 
-/// What the entries have not got yet, by touched account.
+/// What the figures have and the entries have not got yet, by touched account; less than nothing where entries are ahead of figures, which a log in another
+/// database allows.
 fn pending(
     ledger: &Transaction<'_>,
     shadow: &Shadow,
     reader: &LogReader,
-    (entries, head): (Position, Position),
+    (entries, figures): (Position, Position),
 ) -> Result<(), RebuildError> {
     let shadow = shadow.connection();
     let table = "CREATE TABLE IF NOT EXISTS pending (account TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -386,11 +388,16 @@ fn pending(
         SELECT account, ?2 FROM touched WHERE account = ?1
         ON CONFLICT (account) DO UPDATE SET amount = amount + excluded.amount";
     let mut add = shadow.prepare(add).map_err(RebuildError::Shadow)?;
-    let mut after = entries;
-    while after < head {
-        let page = reader.read(ledger, after, head, PAGE_EVENTS)?;
+    let (mut after, until) = (entries.min(figures), entries.max(figures));
+    while after < until {
+        let page = reader.read(ledger, after, until, PAGE_EVENTS)?;
         for moved in page.moves {
-            add.execute(params![moved.account.as_str(), moved.amount])
+            let amount = if entries < figures {
+                moved.amount
+            } else {
+                moved.amount.saturating_neg()
+            };
+            add.execute(params![moved.account.as_str(), amount])
                 .map_err(RebuildError::Shadow)?;
         }
         let Some(last) = page.last else { break };

@@ -170,9 +170,9 @@ async fn repair(
                 ledger.hold_log()?;
             }
             let (usage, accounts) = places(ledger, &shadow, zone)?;
-            let distance = |to: Position, from: Position| to.get().saturating_sub(from.get());
-            let is_far = distance(usage, shadow.position()) > MAX_LOCKED_EVENTS
-                || distance(accounts, shadow.accounts_position()) > MAX_LOCKED_EVENTS;
+            let distance = |from, to| ledger.most_events_between(from, to);
+            let is_far = distance(shadow.position(), usage) > MAX_LOCKED_EVENTS
+                || distance(shadow.accounts_position(), accounts) > MAX_LOCKED_EVENTS;
             if is_far {
                 return Ok((shadow, Turn::TooFar));
             }
@@ -202,7 +202,7 @@ fn places(
     let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
     check_not_set_back(shadow, checkpoint)?;
     let accounts = match shadow.extent().days {
-        None => ledger.read_head()?,
+        None => ledger.read_figures_position()?,
         Some(_) => Position::START,
     };
     Ok((checkpoint, accounts))

@@ -69,8 +69,6 @@ impl Start {
         (now, zone): (Timestamp, Zone),
         reader: LogReader,
     ) -> Result<Self, RebuildError> {
-        let head = ledger.read_head()?;
-        let tail = ledger.read_span(head)?.map(|span| span.posted_at);
         let reader = reader.as_skipped_by(ledger, Projection::DailyUsage)?;
         let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
         let first = ledger.read_page(Position::START, 1)?;
@@ -79,14 +77,10 @@ impl Start {
         let (from, until) = match window {
             Window::All => (Position::START, Position::new(i64::MAX)),
             Window::Last(_) | Window::Days { .. } => {
-                let from = ledger.read_position_before(scan_from(zone, days.0))?;
-                let end = scan_until(zone, days.1);
+                let from = ledger.read_scan_begin(scan_from(zone, days.0))?;
                 // A day is over once the log has left it behind, whatever a clock says: while a backfill goes on, events are posted into days long past.
-                let until = if tail.is_some_and(|tail| tail >= end) {
-                    ledger.read_position_before(end)?
-                } else {
-                    Position::new(i64::MAX)
-                };
+                let until = ledger.read_scan_end(scan_until(zone, days.1))?;
+                let until = until.unwrap_or(Position::new(i64::MAX));
                 (from, until)
             }
         };
@@ -242,12 +236,14 @@ async fn fold(
                 watch.tell("fold", shadow.mark()).await;
             }
         }
-        let checkpoint = projections
+        let (checkpoint, distance) = projections
             .database()
-            .snapshot(move |ledger| read_checked(ledger, Projection::DailyUsage, zone))
-            .await?
-            .position;
-        if checkpoint.get().saturating_sub(target.get()) <= MAX_BEHIND_EVENTS {
+            .snapshot(move |ledger| {
+                let to = read_checked(ledger, Projection::DailyUsage, zone)?.position;
+                Ok::<_, RebuildError>((to, ledger.most_events_between(target, to)))
+            })
+            .await?;
+        if distance <= MAX_BEHIND_EVENTS {
             break;
         }
         target = checkpoint;

@@ -221,11 +221,8 @@ impl Shadow {
         target: Position,
     ) -> Result<(), RebuildError> {
         while self.accounts_position < target {
-            let count = target.get().saturating_sub(self.accounts_position.get());
-            let count = usize::try_from(count)
-                .unwrap_or(usize::MAX)
-                .min(PAGE_EVENTS);
-            let recorded = ledger.read_page(self.accounts_position, count)?;
+            let from = self.accounts_position;
+            let recorded = ledger.read_page_until(from, target, PAGE_EVENTS)?;
             let Some(last) = recorded.last().map(|last| last.position) else {
                 let why = format!(
                     "table appends: no event after position {}",

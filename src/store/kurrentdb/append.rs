@@ -91,6 +91,15 @@ const fn state(expected: Expected) -> StreamState {
 }
 
 impl Log {
+    /// The answer to an append that cannot be, before anything is done for it.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(super) async fn conflict_without_asking(
+        &self,
+        append: &Append,
+    ) -> Result<Option<Appended>, StoreError> {
+        self.shared.conflict_without_asking(append).await
+    }
+
     /// Appends one command's events. The admission is not looked at.
     pub async fn append(&self, append: Append) -> Result<Appended, StoreError> {
         self.shared.append(&append).await
@@ -127,9 +136,8 @@ impl Shared {
         let Ok(_turn) = turn.await else {
             return Err(unavailable("too many appends are under way"));
         };
-        if self.cannot_be(append) {
-            let current = self.last_revision(append).await?;
-            return Ok(Appended::Conflict { current });
+        if let Some(conflict) = self.conflict_without_asking(append).await? {
+            return Ok(conflict);
         }
         let sending = Uuid::new_v4();
         let stream = stored::stream_on_server(&self.options.prefix, &append.stream);
@@ -139,6 +147,18 @@ impl Shared {
             Sent::Unknown(cause) => Ok(Appended::Unknown { cause }),
             Sent::Stored => Ok(self.read_back(append, sending).await),
         }
+    }
+
+    /// The answer to an append that the server need not be asked about, since it cannot be.
+    async fn conflict_without_asking(
+        &self,
+        append: &Append,
+    ) -> Result<Option<Appended>, StoreError> {
+        if !self.cannot_be(append) {
+            return Ok(None);
+        }
+        let current = self.last_revision(append).await?;
+        Ok(Some(Appended::Conflict { current }))
     }
 
     /// Whether the append is in conflict wherever its stream is: it follows a revision beyond the server's numbers, or charges in a month

@@ -28,6 +28,27 @@ pub enum OpenError {
     Store(#[from] StoreError),
 }
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl From<OpenError> for crate::store::OpenError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Connection { .. } => Self::Io {
+                why: error.to_string(),
+            },
+            OpenError::Differs {
+                what,
+                stored,
+                asked,
+            } => Self::Differs {
+                what,
+                stored,
+                asked,
+            },
+            OpenError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
 /// A text that streams' names cannot begin with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a stream prefix: 1 to 50 bytes of [A-Za-z0-9._:@]")]

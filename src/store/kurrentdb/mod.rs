@@ -1,7 +1,8 @@
 //! The log in KurrentDB (once EventStoreDB), through its official client.
 //!
 //! [`Log`] is a log and no more: the account figures that guard an append cannot share its transaction, so it has the methods of
-//! [`EventStore`](super::EventStore) that concern events, and no admission.
+//! [`EventStore`](super::EventStore) that concern events, and no admission. [`KurrentStore`] is a ledger: the log, and an SQL database beside it with everything
+//! else (`ledger`, `beside`).
 //!
 //! **What is stored.** A stream is the ledger's [`StreamPrefix`] and the name of ours. An event's bytes are ours, as `application/octet-stream`, under
 //! its type's name. Its metadata is ours too, JSON with `$correlationId` and `$causationId`, and in front of them one key more,
@@ -27,9 +28,13 @@
 //! Server: 22.6 or newer, which tells positions in reads of a stream. One [`Log`] per process and ledger is enough; clones share it.
 
 mod append;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod beside;
 mod error;
 mod gate;
 mod identity;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod ledger;
 mod link;
 mod read;
 mod stored;
@@ -47,7 +52,11 @@ use super::{Identity, Position, RecordedEvent};
 use crate::clock::{Clock, SystemClock, Timestamp, Zone};
 use crate::credits::Scale;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use beside::{LEAST_BYTES, read_account, read_followed, read_scan_begin, read_scan_end};
 pub use error::{OpenError, StreamPrefixError};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use ledger::{KurrentStore, Recovery};
 
 /// How many appends a process has under way at once. The server's single writer takes them one by one.
 const CONCURRENCY: usize = 64;
@@ -187,6 +196,12 @@ impl Log {
     pub fn now(&self) -> Timestamp {
         let seen = Timestamp::from_micros(self.shared.seen.load(Ordering::Acquire));
         seen.max(self.shared.options.clock.now())
+    }
+
+    /// The latest position that this process knows of.
+    #[must_use]
+    pub fn known_head(&self) -> Position {
+        *self.shared.head.borrow()
     }
 
     /// Changes when this process has appended, and, while somebody holds a receiver, soon after others have.

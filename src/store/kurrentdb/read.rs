@@ -21,8 +21,9 @@ use super::error::unavailable;
 use super::link::{Lent, Link, NoAnswer};
 use super::stored::{self, Stored};
 use super::{Log, Shared};
+use crate::clock::Timestamp;
 use crate::codec::StreamName;
-use crate::store::{Position, RecordedEvent, Revision, StoreError};
+use crate::store::{EventId, Position, RecordedEvent, Revision, StoreError};
 
 /// Between two tries; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
@@ -210,6 +211,55 @@ impl Log {
         Ok(found)
     }
 
+    /// The event at a position that the log has given, if it is there.
+    pub async fn read_event(
+        &self,
+        position: Position,
+    ) -> Result<Option<RecordedEvent>, StoreError> {
+        let found = self.shared.raw_event(position).await?;
+        let taken = found.map(|event| self.shared.take(event)).transpose()?;
+        Ok(taken.map(|stored| stored.event))
+    }
+
+    /// Whose stream the event at a position is in, where, and its id: also if it cannot be read otherwise.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(super) async fn place_of(
+        &self,
+        position: Position,
+    ) -> Result<Option<(StreamName, Revision, EventId)>, StoreError> {
+        let prefix = self.shared.options.prefix.as_str();
+        let found = self.shared.raw_event(position).await?;
+        Ok(found.and_then(|event| {
+            let stream = event.stream_id().strip_prefix(prefix)?;
+            let stream = StreamName::from_stored(stream);
+            Some((
+                stream,
+                Revision::new(event.revision),
+                EventId::new(event.id),
+            ))
+        }))
+    }
+
+    /// When the event at a position that the log has given was recorded, or, if asked so, the first one after it. None if it is not there, or does not say.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) async fn instant(
+        &self,
+        position: Position,
+        is_after: bool,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let at = if is_after {
+            match self.read_all(position, 1).await {
+                Ok(page) => return Ok(page.first().map(|event| event.posted_at)),
+                Err(StoreError::Corrupt { position, .. }) => position,
+                Err(error) => return Err(error),
+            }
+        } else {
+            position
+        };
+        let found = self.shared.raw_event(at).await?;
+        Ok(found.and_then(|event| stored::created(&event).ok()))
+    }
+
     /// The last committed position of the ledger; [`Position::START`] for an empty log.
     pub async fn head(&self) -> Result<Position, StoreError> {
         self.shared.head_position().await
@@ -221,6 +271,25 @@ impl Shared {
         let head = head_on_server(&self.link, &self.options.prefix).await?;
         self.reached(head);
         Ok(head)
+    }
+
+    /// What the server has at `position`, if it is of the ledger.
+    async fn raw_event(
+        &self,
+        position: Position,
+    ) -> Result<Option<kurrentdb::RecordedEvent>, StoreError> {
+        let events = fetch(&self.link, Question::Log(from(position).max_count(1))).await?;
+        let is_it = |event: &kurrentdb::RecordedEvent| {
+            i64::try_from(event.position.commit) == Ok(position.get())
+                && self.is_ours(event.stream_id())
+        };
+        Ok(events.into_iter().find(is_it))
+    }
+
+    /// Whether a stream of the server is one of the ledger's.
+    fn is_ours(&self, stream: &str) -> bool {
+        let name = stream.strip_prefix(self.options.prefix.as_str());
+        name.is_some_and(|name| CATEGORIES.iter().any(|it| name.starts_with(it)))
     }
 
     pub(super) async fn stream(
@@ -281,8 +350,7 @@ impl Shared {
             if found.len() == limit {
                 break;
             }
-            let name = event.stream_id().strip_prefix(self.options.prefix.as_str());
-            if name.is_some_and(|name| CATEGORIES.iter().any(|it| name.starts_with(it))) {
+            if self.is_ours(event.stream_id()) {
                 found.push(self.take(event)?.event);
             }
             reached = position;

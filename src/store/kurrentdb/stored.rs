@@ -141,7 +141,7 @@ pub(super) fn recorded(
 }
 
 /// When the server wrote it. The client's own field is cut to seconds, and 1970 where the server did not say.
-fn created(event: &kurrentdb::RecordedEvent) -> Result<Timestamp, String> {
+pub(super) fn created(event: &kurrentdb::RecordedEvent) -> Result<Timestamp, String> {
     let ticks = event.metadata.get("created");
     let ticks = ticks.ok_or("the server does not say when it was written")?;
     // Units of 100 ns since 1970.

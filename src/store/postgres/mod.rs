@@ -82,6 +82,8 @@ pub struct Options {
     pub busy_timeout: Duration,
     /// How many connections to have for reading and for projections at the most, beside the one that appends and the one that listens.
     pub connections: u32,
+    /// Whether the log is in KurrentDB, and the schema has what is beside it. Refused otherwise if it is.
+    pub is_beside_a_log: bool,
 }
 
 impl std::fmt::Debug for Options {
@@ -108,6 +110,7 @@ impl Options {
             clock: None,
             busy_timeout: Duration::from_secs(5),
             connections: CONNECTIONS,
+            is_beside_a_log: false,
         }
     }
 }

@@ -159,11 +159,13 @@ async fn try_open(
     options: &Options,
     clock: &Arc<dyn Clock>,
 ) -> Result<Identity, OpenError> {
-    let asked = (options.zone, options.scale);
+    let (asked, role) = ((options.zone, options.scale), options.is_beside_a_log);
     let here = place.clone();
     let look = move |tx: &Transaction<'_>| {
         let is_current = tx.is_migrated("ledger", MIGRATIONS)?;
-        is_current.then(|| check(tx, &here, asked)).transpose()
+        is_current
+            .then(|| check(tx, &here, (asked, role)))
+            .transpose()
     };
     if let Some(identity) = pool.glance(look).await? {
         return Ok(identity);
@@ -171,7 +173,7 @@ async fn try_open(
     let (here, clock) = (place.clone(), Arc::clone(clock));
     pool.write(move |tx| {
         create_or_migrate(tx, &here, asked, &*clock)?;
-        check(tx, &here, asked)
+        check(tx, &here, (asked, role))
     })
     .await
 }
@@ -218,8 +220,9 @@ fn create_or_migrate(
 fn check(
     tx: &Transaction<'_>,
     place: &Place,
-    asked: (Option<Zone>, Option<Scale>),
+    (asked, is_beside_a_log): ((Option<Zone>, Option<Scale>), bool),
 ) -> Result<Identity, OpenError> {
+    tx.check_role(&place.name(), is_beside_a_log)?;
     match tx.guard_faults()?.into_iter().next() {
         None => tx.read_identity(&place.name(), asked),
         Some(why) => Err(OpenError::Damaged {

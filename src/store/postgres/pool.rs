@@ -95,15 +95,40 @@ impl Pool {
             let cause = "another writing transaction of this process goes on".to_owned();
             return Err(StoreError::Unavailable { cause }.into());
         };
+        self.write_under(self.locks.write, (Some(turn), None), work)
+            .await
+    }
+
+    /// Runs `work` in a transaction that writes what appends write: under their lock, and not under that of projections.
+    #[cfg(feature = "kurrentdb")]
+    pub(crate) async fn write_log<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        self.write_under(self.locks.log, (None, None), work).await
+    }
+
+    async fn write_under<T, E>(
+        &self,
+        lock: i64,
+        turn: Turn,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
         let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; {}; SELECT pg_advisory_xact_lock({}); {NOW}",
+            "BEGIN ISOLATION LEVEL READ COMMITTED; {}; SELECT pg_advisory_xact_lock({lock}); {NOW}",
             bounds(self.busy_timeout),
-            self.locks.write
         );
         let connection = self.begin(begin).await?;
         let patience = answer_within(self.busy_timeout);
-        let ended =
-            self.in_transaction(connection, patience, (Some(turn), None), End::Commit, work);
+        let ended = self.in_transaction(connection, patience, turn, End::Commit, work);
         ended.await
     }
 

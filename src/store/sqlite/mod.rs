@@ -70,6 +70,8 @@ pub struct Options {
     pub busy_timeout: Duration,
     /// The most pages of 4 KiB that the file may have; none leaves it to the disk.
     pub max_pages: Option<u32>,
+    /// Whether the log is in KurrentDB, and the file has what is beside it. Refused otherwise if it is.
+    pub is_beside_a_log: bool,
 }
 
 impl Options {
@@ -83,6 +85,7 @@ impl Options {
             clock: Arc::new(SystemClock),
             busy_timeout: Duration::from_secs(5),
             max_pages: None,
+            is_beside_a_log: false,
         }
     }
 }

@@ -302,6 +302,7 @@ fn create_or_migrate(connection: &Connection, options: &Options) -> Result<(), O
 
 fn check(tx: &Transaction<'_>, options: &Options) -> Result<Identity, OpenError> {
     let path = options.path.display().to_string();
+    tx.check_role(&path, options.is_beside_a_log)?;
     tx.read_identity(&path, (options.zone, options.scale))
 }
 

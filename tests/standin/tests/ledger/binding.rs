@@ -1,0 +1,90 @@
+//! Which database belongs to which log.
+
+use std::sync::Arc;
+
+use recoup::clock::SystemClock;
+use recoup::store::fresh::{Fresh, Opening};
+use recoup::store::kurrentdb::{Options, StreamPrefix};
+use recoup::store::{EventStore, OpenError};
+
+use crate::world::{World, charge, figures, grant, is_committed, open_beside};
+
+fn is_foreign<T>(opened: Result<T, OpenError>, why: &str) {
+    match opened.map(|_| ()) {
+        Err(OpenError::Foreign { why: told, .. }) if told.contains(why) => {}
+        other => panic!("{other:?} does not say {why:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_database_keeps_the_figures_of_one_log() {
+    let world = World::new(1).await;
+    drop(world.open().await);
+    drop(world.open().await);
+    let other_prefix = Options {
+        prefix: StreamPrefix::new("other.").expect("a prefix"),
+        ..world.options()
+    };
+    is_foreign(world.open_with(other_prefix).await, "another log");
+    let elsewhere = World::new(1).await;
+    let clock = Arc::new(world.clock.clone());
+    is_foreign(
+        open_beside(&world.fresh, elsewhere.options(), clock).await,
+        "another log",
+    );
+}
+
+/// Appends to a log of its own would change figures that follow another log.
+#[tokio::test]
+async fn a_database_beside_a_log_is_no_ledger_by_itself() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 10).await;
+    drop(store);
+    let opened = world.fresh.open_with(Opening::default()).await;
+    is_foreign(opened, "beside");
+    // Refused, and unharmed.
+    let store = world.open().await;
+    assert_eq!(figures(&store, "a").await.balance, 10);
+}
+
+#[tokio::test]
+async fn a_ledger_is_no_database_beside_a_log() {
+    let world = World::new(1).await;
+    let fresh = Fresh::new();
+    let own = fresh.open(Arc::new(SystemClock)).await;
+    assert!(is_committed(&own.append(charge_without_limits()).await));
+    drop(own);
+    let clock = Arc::new(world.clock.clone());
+    is_foreign(
+        open_beside(&fresh, world.options(), clock).await,
+        "a log of its own",
+    );
+    let again = fresh.open(Arc::new(SystemClock)).await;
+    assert!(again.head().await.expect("it is read").get() > 0);
+}
+
+fn charge_without_limits() -> recoup::store::Append {
+    recoup::store::Append {
+        admission: None,
+        ..charge("j", "a", 1, None)
+    }
+}
+
+/// A log that was put back to an older state, under the name and with the identity that the figures know.
+#[tokio::test]
+async fn figures_of_a_log_that_was_put_back_are_refused() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 10).await;
+    store.settle_figures().await.expect("they are settled");
+    drop(store);
+    world
+        .fresh
+        .execute("UPDATE followed_log SET event_id = '00000000-0000-0000-0000-000000000001'");
+    let opened = world.open_with(world.options()).await;
+    assert!(
+        matches!(opened, Err(OpenError::Damaged { .. })),
+        "{opened:?}"
+    );
+}
