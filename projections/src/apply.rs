@@ -197,7 +197,8 @@ mod tests {
     async fn read(store: &Database) -> Arc<Batch> {
         let zone = store.identity().zone;
         let catalog = Catalog::standard();
-        let batch = store.snapshot(move |tx| Batch::read(tx, (catalog, zone), Position::START, 10));
+        let whole = (Position::START, Position::new(i64::MAX));
+        let batch = store.snapshot(move |tx| Batch::read(tx, (catalog, zone), whole, 10));
         Arc::new(batch.await.unwrap())
     }
 

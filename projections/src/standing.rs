@@ -4,7 +4,6 @@
 //! loop is dead, the lag grows. It is one short read by indexes, whatever the size of the log, and it waits for no scan.
 
 use recoup::sql::Transaction;
-use recoup::store::StoreError;
 use recoup::{Position, Timestamp, values};
 
 use crate::catalog::Projection;

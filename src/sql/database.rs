@@ -84,17 +84,6 @@ impl Database {
         }
     }
 
-    /// Whether the log is not in this database, but in KurrentDB: its positions have holes, and its instants may go back a little.
-    #[must_use]
-    pub const fn is_beside_its_log(&self) -> bool {
-        match self {
-            #[cfg(feature = "kurrentdb")]
-            Self::Kurrent(_) => true,
-            #[allow(unreachable_patterns, reason = "without the feature")]
-            _ => false,
-        }
-    }
-
     /// Where it is, for people: without user and password.
     #[must_use]
     pub fn place_name(&self) -> String {

@@ -130,6 +130,19 @@ impl<'c> Transaction<'c> {
         }
     }
 
+    /// Whether the log is not in this database: its positions have holes, and its instants may go back a little.
+    #[must_use]
+    pub const fn is_beside_its_log(&self) -> bool {
+        #[cfg(feature = "kurrentdb")]
+        {
+            self.remote.is_some()
+        }
+        #[cfg(not(feature = "kurrentdb"))]
+        {
+            false
+        }
+    }
+
     /// Whose SQL it speaks.
     #[must_use]
     pub const fn dialect(&self) -> Dialect {

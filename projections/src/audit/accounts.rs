@@ -1,5 +1,5 @@
 //! Account figures: folded by the ledger's own pure [`AccountState::apply`] over the whole log, compared with the stored ones at
-//! its head.
+//! its head; where the log is in another database, at the place up to which they are folded.
 //!
 //! An account that an unreadable event may have moved is folded no farther and not compared; if nobody can tell which account
 //! that is, none is. Bound: one state in memory for each account, with its months.
@@ -69,12 +69,15 @@ impl Accounts {
         }
     }
 
-    /// Compares the union of the accounts of both sides.
-    pub(super) fn finish(
-        mut self,
+    /// Compares the union of the accounts of both sides: once, when the fold is where the stored figures are. It goes on afterwards.
+    pub(super) fn compare_all(
+        &mut self,
         tx: &Transaction<'_>,
         report: &mut Report,
     ) -> Result<(), StoreError> {
+        for (subject, what) in tx.figures_faults()? {
+            report.wrong(Area::AccountState, subject, what);
+        }
         if self.is_blind {
             return Ok(());
         }
@@ -114,14 +117,14 @@ impl Accounts {
         }
     }
 
-    fn report_missing(self, report: &mut Report) {
+    fn report_missing(&self, report: &mut Report) {
         let is_missing = |folded: &Folded| !folded.is_seen && !folded.is_stopped;
         let mut missing: Vec<_> = self
             .folded
-            .into_iter()
+            .iter()
             .filter(|(_, folded)| is_missing(folded))
             .collect();
-        missing.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        missing.sort_unstable_by_key(|(account, _)| *account);
         for (account, folded) in missing {
             report.count(Area::AccountState, 1);
             let values = (Some(fields(&folded.state)), None);

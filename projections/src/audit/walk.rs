@@ -2,6 +2,8 @@
 //!
 //! An append is over when an event of another stream or another command follows: only then must a job's state be whole.
 
+use std::time::Duration;
+
 use recoup::codec::{Decoded, Event, Metadata, Stream, decode, event_id};
 use recoup::job::JobEvent;
 use recoup::sql::Transaction;
@@ -21,6 +23,9 @@ use super::streams::Streams;
 use super::usage::Usage;
 use crate::catalog::Projection;
 use crate::error::ProjectionError;
+
+/// By how much the clock of a server that keeps the log may go back: what scans of days allow for.
+const MAX_STEP_BACK: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many events are read at a time.
 const PAGE_EVENTS: usize = 2_000;
@@ -77,6 +82,8 @@ struct Walk<'a, 'c> {
     streams: Streams,
     jobs: Jobs,
     accounts: Accounts,
+    /// How far account figures are, until they are compared.
+    figures: Option<Position>,
     usage: Usage,
     job_rows: JobRows,
     due: LiveRows,
@@ -97,6 +104,7 @@ impl<'a, 'c> Walk<'a, 'c> {
             streams: Streams::default(),
             jobs: Jobs::default(),
             accounts: Accounts::default(),
+            figures: Some(tx.read_figures_position()?),
             usage: Usage::until(marks.of(Projection::DailyUsage), zone),
             job_rows: JobRows::until(marks.of(Projection::Jobs)),
             due: LiveRows::until(marks.of(Projection::Due)),
@@ -111,6 +119,12 @@ impl<'a, 'c> Walk<'a, 'c> {
     fn event(&mut self, recorded: &RecordedEvent) -> Result<(), StoreError> {
         self.events += 1;
         self.check_place(recorded);
+        if self
+            .figures
+            .is_some_and(|figures| recorded.position > figures)
+        {
+            self.compare_accounts()?;
+        }
         let tools = (self.tx, &mut self.report);
         self.job_rows
             .compare_before(Some(recorded.position), tools, &self.jobs)?;
@@ -153,12 +167,23 @@ impl<'a, 'c> Walk<'a, 'c> {
             .compare_before::<DeadLetterRecord>(&step, (tx, report), &self.jobs)
     }
 
-    /// Positions follow each other, and time does not run back.
+    /// Compares account figures, once the fold is where they are.
+    fn compare_accounts(&mut self) -> Result<(), StoreError> {
+        self.figures = None;
+        self.accounts.compare_all(self.tx, &mut self.report)
+    }
+
+    /// Positions follow each other, and time does not run back; where another server keeps the log, positions have holes, and its clock may differ by
+    /// [`MAX_STEP_BACK`] from that of the node that led before.
     fn check_place(&mut self, recorded: &RecordedEvent) {
         let position = recorded.position;
         let last = self.last.as_ref().map(|(last, _)| last);
-        let expected = last.map_or(1, |last| last.position.get().saturating_add(1));
-        if position.get() != expected {
+        let (is_apart, after) = (
+            self.tx.is_beside_its_log(),
+            last.map_or(0, |last| last.position.get()),
+        );
+        let expected = after.saturating_add(1);
+        if (is_apart && position.get() <= after) || (!is_apart && position.get() != expected) {
             let what = "another event comes next";
             let places = (expected, position);
             self.report.differs(
@@ -168,7 +193,12 @@ impl<'a, 'c> Walk<'a, 'c> {
                 places,
             );
         }
-        if last.is_some_and(|last| recorded.posted_at < last.posted_at) {
+        let step = if is_apart {
+            MAX_STEP_BACK
+        } else {
+            Duration::ZERO
+        };
+        if last.is_some_and(|last| recorded.posted_at.after(step) < last.posted_at) {
             let what = format!(
                 "posted at {}, before the event before it",
                 recorded.posted_at
@@ -343,13 +373,15 @@ impl<'a, 'c> Walk<'a, 'c> {
             self.close(stream.as_ref());
         }
         self.compare_live_rows(None)?;
+        if self.figures.is_some() {
+            self.compare_accounts()?;
+        }
         let (tx, report) = (self.tx, &mut self.report);
         self.job_rows
             .compare_before(None, (tx, report), &self.jobs)?;
         self.entries.finish(tx, report)?;
         self.contradictions.finish(tx, report)?;
         self.usage.finish(tx, report)?;
-        self.accounts.finish(tx, report)?;
         self.jobs.count(report);
         report.count(Area::Events, self.events);
         report.count(Area::Positions, self.events);

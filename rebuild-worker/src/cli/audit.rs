@@ -25,6 +25,11 @@ pub(super) async fn run(global: &Global) -> anyhow::Result<Answer> {
 }
 
 async fn bring_forward(session: &Session) {
+    if let Err(error) = session.database.settle_figures().await {
+        complain(&format!(
+            "warning: account figures are compared where they stand: {error}"
+        ));
+    }
     let brought = match Projections::open(session.database.clone()).await {
         Ok(projections) => projections.catch_up().await,
         Err(error) => Err(error),

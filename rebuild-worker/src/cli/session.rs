@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use recoup::sql::Database;
 use recoup::store::OpenError;
+use recoup::store::kurrentdb;
 use recoup::store::postgres::{self, PostgresStore};
 use recoup::store::sqlite::{Options, SqliteStore};
 use recoup::{Clock, EventStore, Ledger, Policies, Scale, SystemClock, Zone};
@@ -19,11 +20,12 @@ const HEADING: &str = "Options of every verb";
 /// Options that may stand before or after the verb.
 #[derive(Debug, clap::Args)]
 pub(super) struct Global {
-    /// Where the ledger is: sqlite:PATH, or postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME.
+    /// Where the ledger is: sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME, or a KurrentDB connection string such as
+    /// kurrentdb+discover://HOST:PORT, with ?prefix=NAME for what its streams begin with; then --db says where the rest is.
     #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_STORE", value_name = "URL",
         hide_env_values = true, default_value = "sqlite:recoup-data/recoup.db")]
     store: String,
-    /// Where figures and projections of a log in KurrentDB are kept; refused with an SQL store.
+    /// Where account figures and projections of a log in KurrentDB are kept: sqlite:PATH or postgres://…; refused with an SQL store.
     #[arg(long, global = true, help_heading = HEADING, env = "RECOUP_DB", value_name = "URL", hide_env_values = true)]
     db: Option<String>,
     /// Print exactly one JSON document.
@@ -54,6 +56,18 @@ pub(super) enum Place {
     File(PathBuf),
     /// A schema on a PostgreSQL server, by its URL, which may hold a password.
     Server(String),
+    /// A log in KurrentDB, by its URL, which may hold a password, and the file or schema that has the rest.
+    Log(String, Box<Place>),
+}
+
+/// How a database is opened.
+struct Opening {
+    zone: Option<Zone>,
+    scale: Option<Scale>,
+    clock: Option<Arc<dyn Clock>>,
+    busy_timeout: Duration,
+    max_pages: Option<u32>,
+    is_beside_a_log: bool,
 }
 
 /// An open ledger.
@@ -91,15 +105,8 @@ impl Global {
 
     /// Opens the ledger, and creates none: what reads a ledger out has nothing to do with one that is not there.
     pub(super) async fn open_existing(&self) -> anyhow::Result<Session> {
-        match self.place()? {
-            Place::File(path) => {
-                anyhow::ensure!(path.exists(), "{}: there is no ledger", path.display());
-            }
-            Place::Server(url) => {
-                let name = postgres::name_of(&url)?;
-                anyhow::ensure!(postgres::exists(&url).await?, "{name}: there is no ledger");
-            }
-        }
+        let (name, exists) = self.place()?.look().await?;
+        anyhow::ensure!(exists, "{name}: there is no ledger");
         self.open().await
     }
 
@@ -114,29 +121,17 @@ impl Global {
             Some(file) => config::read(file)?,
             None => Policies::default(),
         };
-        let busy_timeout = Duration::from_millis(self.busy_timeout_ms);
-        let database: Database = match place {
-            Place::File(path) => {
-                let options = Options {
-                    zone,
-                    scale,
-                    clock: clock.unwrap_or_else(|| Arc::new(SystemClock)),
-                    busy_timeout,
-                    max_pages: self.max_pages,
-                    ..Options::at(path)
-                };
-                SqliteStore::open(options).await?.into()
-            }
-            Place::Server(url) => {
-                let options = postgres::Options {
-                    zone,
-                    scale,
-                    clock,
-                    busy_timeout,
-                    ..postgres::Options::at(url)
-                };
-                PostgresStore::open(options).await?.into()
-            }
+        let opening = Opening {
+            zone,
+            scale,
+            clock,
+            busy_timeout: Duration::from_millis(self.busy_timeout_ms),
+            max_pages: self.max_pages,
+            is_beside_a_log: false,
+        };
+        let database = match place {
+            Place::Log(url, beside) => open_log(&url, *beside, opening).await?.into(),
+            place => open_sql(place, opening).await?,
         };
         let (zone, scale) = (database.identity().zone, database.identity().scale);
         let ledger = Ledger::new(database.as_store(), policies);
@@ -150,25 +145,48 @@ impl Global {
 
     /// Where the ledger is or will be.
     pub(super) fn place(&self) -> anyhow::Result<Place> {
-        let place = place_of(&self.store)?;
-        if self.db.as_ref().is_some_and(|url| !url.is_empty()) {
-            return Err(usage(
+        let db = self.db.as_deref().filter(|url| !url.is_empty());
+        match (place_of("--store", &self.store)?, db) {
+            (Place::Log(url, _), Some(db)) => match place_of("--db", db)? {
+                Place::Log(..) => Err(usage(
+                    "--db (RECOUP_DB) is an SQL database beside the log: sqlite:PATH or postgres://…",
+                )),
+                beside => Ok(Place::Log(url, Box::new(beside))),
+            },
+            (Place::Log(..), None) => Err(usage(
+                "a log in KurrentDB needs a database beside it, for account figures and projections: --db sqlite:PATH or --db postgres://…",
+            )),
+            (_, Some(_)) => Err(usage(
                 "--db (RECOUP_DB) is for a log in KurrentDB; an SQL store keeps everything in itself",
-            ));
+            )),
+            (place, None) => Ok(place),
         }
-        Ok(place)
     }
 
-    /// The server that `--store` names, if it names one.
+    /// An error if the ledger's log is in KurrentDB: `why` says what cannot be done there.
+    pub(super) fn refuse_log(&self, why: &str) -> anyhow::Result<()> {
+        match self.place()? {
+            Place::Log(..) => Err(usage(why)),
+            Place::File(_) | Place::Server(_) => Ok(()),
+        }
+    }
+
+    /// The server that `--store` names, if it names one, for a bench.
     pub(super) fn server(&self) -> anyhow::Result<Option<String>> {
         Ok(match self.place()? {
             Place::File(_) => None,
             Place::Server(url) => Some(url),
+            Place::Log(..) => {
+                return Err(usage(
+                    "a bench makes ledgers and removes them, and streams of KurrentDB are there for good: it measures sqlite: and postgres:",
+                ));
+            }
         })
     }
 
     /// The schema that a demo fills, if `--store` names one. Not the default one, which may be wanted for better things.
     pub(super) fn server_of_demo(&self, keeps_folder: bool) -> anyhow::Result<Option<String>> {
+        self.refuse_log("a demo simulates three days, and KurrentDB stamps events by its own clock: give it sqlite: or postgres:")?;
         let Place::Server(url) = self.place()? else {
             return Ok(None);
         };
@@ -192,9 +210,73 @@ impl Global {
     pub(super) fn file(&self, why: &str) -> anyhow::Result<PathBuf> {
         match self.place()? {
             Place::File(path) => Ok(path),
-            Place::Server(_) => Err(usage(why)),
+            Place::Server(_) | Place::Log(..) => Err(usage(why)),
         }
     }
+}
+
+/// Opens a file or a schema.
+async fn open_sql(place: Place, opening: Opening) -> Result<Database, OpenError> {
+    let Opening {
+        zone,
+        scale,
+        clock,
+        busy_timeout,
+        max_pages,
+        is_beside_a_log,
+    } = opening;
+    match place {
+        Place::File(path) => {
+            let options = Options {
+                zone,
+                scale,
+                clock: clock.unwrap_or_else(|| Arc::new(SystemClock)),
+                busy_timeout,
+                max_pages,
+                is_beside_a_log,
+                ..Options::at(path)
+            };
+            Ok(SqliteStore::open(options).await?.into())
+        }
+        Place::Server(url) => {
+            let options = postgres::Options {
+                zone,
+                scale,
+                clock,
+                busy_timeout,
+                is_beside_a_log,
+                ..postgres::Options::at(url)
+            };
+            Ok(PostgresStore::open(options).await?.into())
+        }
+        Place::Log(..) => Err(OpenError::Io {
+            why: "a log in KurrentDB is not beside another one".to_owned(),
+        }),
+    }
+}
+
+/// Opens a log, and the file or schema beside it.
+async fn open_log(
+    url: &str,
+    beside: Place,
+    opening: Opening,
+) -> Result<kurrentdb::KurrentStore, OpenError> {
+    let options = kurrentdb::Options {
+        zone: opening.zone,
+        scale: opening.scale,
+        ..kurrentdb::Options::parse(url)?
+    };
+    let recovery = kurrentdb::Recovery::default();
+    kurrentdb::KurrentStore::open(options, recovery, |identity| {
+        let opening = Opening {
+            zone: Some(identity.zone),
+            scale: Some(identity.scale),
+            is_beside_a_log: true,
+            ..opening
+        };
+        open_sql(beside, opening)
+    })
+    .await
 }
 
 impl Place {
@@ -203,38 +285,46 @@ impl Place {
         match self {
             Self::File(path) => Ok((path.display().to_string(), path.exists())),
             Self::Server(url) => Ok((postgres::name_of(url)?, postgres::exists(url).await?)),
+            Self::Log(url, _) => {
+                let options = kurrentdb::Options::parse(url)?;
+                Ok((options.place_name(), kurrentdb::exists(&options).await?))
+            }
         }
     }
 }
 
 /// What a store is written like.
-const WRITTEN: &str = "it is written sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+const WRITTEN: &str = "it is written sqlite:PATH, postgres://USER:PASSWORD@HOST:PORT/DATABASE or kurrentdb://HOST:PORT";
 
-fn place_of(url: &str) -> anyhow::Result<Place> {
+/// The place that `option` names. What is beside a log is not known yet.
+fn place_of(option: &str, url: &str) -> anyhow::Result<Place> {
     let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
         "sqlite" => {}
         "postgres" | "postgresql" => {
             // Told before anything else is done, and without repeating what may hold a password.
             if let Err(error) = postgres::name_of(url) {
-                return Err(usage(format!("--store {scheme}: {error}")));
+                return Err(usage(format!("{option} {scheme}: {error}")));
             }
             return Ok(Place::Server(url.to_owned()));
         }
-        "kurrentdb" | "kurrentdb+discover" | "esdb" | "esdb+discover" => {
-            return Err(usage(format!(
-                "--store {scheme}: is not built into this version, which knows sqlite: and postgres:"
-            )));
+        "kurrentdb" | "kurrentdb+discover" | "esdb" | "esdb+discover" | "kdb" | "kdb+discover"
+        | "kurrent" | "kurrent+discover" => {
+            if let Err(error) = kurrentdb::Options::parse(url) {
+                return Err(usage(format!("{option} {scheme}: {error}")));
+            }
+            let nowhere = Place::File(PathBuf::new());
+            return Ok(Place::Log(url.to_owned(), Box::new(nowhere)));
         }
         _ if url.is_empty() => {
-            return Err(usage(format!("--store (RECOUP_STORE) is empty: {WRITTEN}")));
+            return Err(usage(format!("{option} is empty: {WRITTEN}")));
         }
         // Not the whole of it: a URL may hold a password.
         "" => {
-            return Err(usage(format!("--store {url:?} is no store: {WRITTEN}")));
+            return Err(usage(format!("{option} {url:?} is no store: {WRITTEN}")));
         }
         _ => {
-            return Err(usage(format!("--store {scheme}: is no store: {WRITTEN}")));
+            return Err(usage(format!("{option} {scheme}: is no store: {WRITTEN}")));
         }
     }
     let path = url.trim_start_matches("sqlite:");
@@ -242,12 +332,12 @@ fn place_of(url: &str) -> anyhow::Result<Place> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() || path.starts_with(':') {
         return Err(usage(format!(
-            "--store {url:?} names no file: a ledger is kept in one"
+            "{option} {url:?} names no file: a ledger is kept in one"
         )));
     }
     if path.contains(['?', '\0']) {
         return Err(usage(format!(
-            "--store {url:?}: nothing may follow the path"
+            "{option} {url:?}: nothing may follow the path"
         )));
     }
     Ok(Place::File(PathBuf::from(path)))
@@ -267,18 +357,21 @@ mod tests {
             ("sqlite:ü b:c.db", "ü b:c.db"),
         ];
         for (url, path) in paths {
-            assert_eq!(place_of(url).expect(url), Place::File(path.into()));
+            assert_eq!(
+                place_of("--store", url).expect(url),
+                Place::File(path.into())
+            );
         }
         let server = "postgresql://u@h/d?schema=s";
         assert_eq!(
-            place_of(server).expect(server),
+            place_of("--store", server).expect(server),
             Place::Server(server.into())
         );
         let refused = [
             ("postgres://u:secret@h", "names no database"),
             ("postgres://h/d?schema=A-B", "no name of a schema"),
-            ("kurrentdb://h:2113", "not built into this version"),
-            ("esdb+discover://h", "not built into this version"),
+            ("kurrentdb://h:2113?prefix=a-b", "stream prefix"),
+            ("esdb://u:secret@h:port", "cannot be read"),
             ("", "is empty"),
             ("recoup.db", "it is written sqlite:PATH"),
             ("mysql://h", "it is written sqlite:PATH"),
@@ -287,7 +380,7 @@ mod tests {
             ("sqlite:a.db?mode=ro", "nothing may follow"),
         ];
         for (url, why) in refused {
-            let error = place_of(url).expect_err(url).to_string();
+            let error = place_of("--store", url).expect_err(url).to_string();
             assert!(error.contains(why), "{url}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }

@@ -239,6 +239,34 @@ pub(crate) fn read_scan_end(
     Ok(found.map(Position::new))
 }
 
+/// What is wrong with reservations: those whose event is folded, so that nothing would ever close them.
+pub(crate) fn reservation_faults(
+    tx: &Transaction<'_>,
+) -> Result<Vec<(String, String)>, StoreError> {
+    let sql = "SELECT r.stream, r.command, r.revision, f.revision FROM reservations r
+        JOIN followed_streams f ON f.stream = r.stream WHERE r.revision <= f.revision ORDER BY r.stream";
+    tx.rows(sql, &[], |row| {
+        let (command, reserved, folded): (String, i64, i64) =
+            (row.get(1)?, row.get(2)?, row.get(3)?);
+        let what = format!(
+            "credit is taken for command {command} at revision {reserved}, and revision {folded} is folded"
+        );
+        Ok((row.get(0)?, what))
+    })
+}
+
+/// Where a person had the figures skip an event, and why: their sums lack it.
+pub(crate) fn skipped(tx: &Transaction<'_>) -> Result<Vec<(Position, String)>, StoreError> {
+    let sql = "SELECT position, reason, decided_by FROM followed_skips ORDER BY position";
+    tx.rows(sql, &[], |row| {
+        let (reason, by): (String, String) = (row.get(1)?, row.get(2)?);
+        Ok((
+            Position::new(row.get(0)?),
+            format!("account figures skip it: {reason} ({by})"),
+        ))
+    })
+}
+
 const COLUMNS: &str = "stream, revision, command, account, cost, cap_month";
 
 fn reservation_of(row: &Row<'_>) -> Result<Reservation, StoreError> {

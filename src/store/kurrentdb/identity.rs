@@ -28,6 +28,12 @@ struct Created {
     prefix: String,
 }
 
+/// Whether there is a ledger.
+pub(super) async fn exists(link: &Link, options: &Options) -> Result<bool, OpenError> {
+    let stream = format!("{}ledger", options.prefix);
+    Ok(read(link, &stream).await?.is_some())
+}
+
 /// Reads the ledger's identity; creates the ledger if it has none.
 pub(super) async fn open(link: &Link, options: &Options) -> Result<Identity, OpenError> {
     let stream = format!("{}ledger", options.prefix);

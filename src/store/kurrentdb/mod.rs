@@ -53,7 +53,10 @@ use crate::clock::{Clock, SystemClock, Timestamp, Zone};
 use crate::credits::Scale;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use beside::{LEAST_BYTES, read_account, read_followed, read_scan_begin, read_scan_end};
+pub(crate) use beside::{
+    LEAST_BYTES, read_account, read_followed, read_scan_begin, read_scan_end, reservation_faults,
+    skipped,
+};
 pub use error::{OpenError, StreamPrefixError};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use ledger::{KurrentStore, Recovery};
@@ -149,6 +152,48 @@ impl fmt::Debug for Options {
     }
 }
 
+impl Options {
+    /// The ledger whose streams a URL names: a connection string, with one parameter more, `prefix=NAME`. An error says what is wrong without repeating it: it may
+    /// hold a password.
+    pub fn parse(url: &str) -> Result<Self, OpenError> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut prefix = StreamPrefix::default();
+        let mut rest = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.strip_prefix("prefix=") {
+                Some(name) => {
+                    prefix = StreamPrefix::new(name).map_err(|error| OpenError::Connection {
+                        why: format!("is wrong: {error}"),
+                    })?;
+                }
+                None => rest.push(pair),
+            }
+        }
+        let mark = if rest.is_empty() { "" } else { "?" };
+        let options = Self {
+            prefix,
+            ..Self::at(format!("{base}{mark}{}", rest.join("&")))
+        };
+        Link::new(&options)?;
+        Ok(options)
+    }
+
+    /// Where the ledger is, for people: the servers and what its streams begin with, without user and password.
+    #[must_use]
+    pub fn place_name(&self) -> String {
+        let (_, rest) = self.connection.split_once("://").unwrap_or_default();
+        let hosts = rest.split(['/', '?']).next().unwrap_or_default();
+        let hosts = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
+        format!("{hosts}, streams {}", self.prefix)
+    }
+}
+
+/// Whether there is a ledger; an error if the server cannot be asked.
+pub async fn exists(options: &Options) -> Result<bool, OpenError> {
+    let link = Link::new(options)?;
+    identity::exists(&link, options).await
+}
+
 /// A ledger's log in KurrentDB. Clones share its connection.
 #[derive(Debug, Clone)]
 pub struct Log {
@@ -234,6 +279,29 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_named_by_its_url() {
+        let url = "kurrentdb+discover://u:secret@h1:2113,h2:2113?tls=false&prefix=shop.";
+        let options = Options::parse(url).unwrap();
+        assert_eq!(options.place_name(), "h1:2113,h2:2113, streams shop.");
+        assert!(!options.connection.contains("prefix"));
+        assert!(!format!("{options:?}").contains("secret"));
+        let options = Options::parse("esdb://h:2113").unwrap();
+        assert_eq!(options.place_name(), "h:2113, streams recoup.");
+        for (url, why) in [
+            ("kurrentdb://u:secret@h:2113?prefix=a-b", "stream prefix"),
+            (
+                "kurrentdb://u:secret@h:2113?nodePreference=follower",
+                "leader",
+            ),
+            ("kurrentdb://u:secret@h:port", "cannot be read"),
+        ] {
+            let error = Options::parse(url).expect_err(url).to_string();
+            assert!(error.contains(why), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
 
     #[test]
     fn a_prefix_is_checked_where_it_enters() {

@@ -13,9 +13,13 @@ pub(super) async fn run(session: &Session, account: AccountId) -> anyhow::Result
     let now = session.ledger.now();
     let month = now.zone.month_of(now.at);
     let asked = account.clone();
+    session.database.settle_figures().await?;
     let (state, head): (AccountState, Position) = session
         .database
-        .snapshot(move |tx| Ok::<_, StoreError>((tx.read_account(&asked, month)?, tx.read_head()?)))
+        .snapshot(move |tx| {
+            let head = tx.read_figures_position()?;
+            Ok::<_, StoreError>((tx.read_account(&asked, month)?, head))
+        })
         .await?;
     let mut document = figures(&account, &state, month);
     document["scale"] = session.scale.get().into();

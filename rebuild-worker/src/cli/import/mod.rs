@@ -95,9 +95,11 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
                 "an exported log has its instants: it needs no --backfill",
             ));
         }
+        global.refuse_log("an exported log keeps its instants, and KurrentDB stamps events by its own clock: it is taken over into sqlite: or postgres:")?;
         return log::run(global, input, &first, bar).await;
     }
     if args.backfill {
+        global.refuse_log("a backfill posts events into the past, and KurrentDB stamps them by its own clock: it is for sqlite: and postgres:")?;
         return backfill::run(global, (&args.file, input), args.close).await;
     }
     let session = global.open().await?;
