@@ -3,6 +3,8 @@
 //! `RECOUP_TEST_BACKEND` names it: `sqlite`, which needs nothing and is the default, or `postgres`, on the server that
 //! `RECOUP_TEST_POSTGRES_URL` leads to (`scripts/postgres run` makes one and sets it). A backend that is asked for and not there fails every test that needs it.
 //!
+//! `kurrentdb` is a log on a stand-in that the test has registered ([`keep_logs_on`]), with a file beside it.
+//!
 //! A [`Fresh`] is one empty ledger: a file in a temporary folder, or a schema of its own. Any number of stores may be opened on it, each as another process would have
 //! it. It is removed when it is dropped.
 
@@ -27,6 +29,31 @@ enum Place {
         server: String,
         name: String,
     },
+    #[cfg(feature = "kurrentdb")]
+    Log {
+        server: Arc<dyn LogServer>,
+        folder: tempfile::TempDir,
+    },
+}
+
+/// A server that logs are kept on, one for each ledger; ends when it is dropped.
+#[cfg(feature = "kurrentdb")]
+pub trait LogServer: Send + Sync + std::fmt::Debug {
+    /// The connection string of a client.
+    fn connection(&self) -> String;
+
+    /// From now on events are stamped by this clock.
+    fn stamp_by(&self, clock: Arc<dyn Clock>);
+}
+
+#[cfg(feature = "kurrentdb")]
+static LOG_SERVERS: std::sync::OnceLock<fn() -> Arc<dyn LogServer>> = std::sync::OnceLock::new();
+
+/// Says what starts the server of a log, for tests over KurrentDB.
+#[cfg(feature = "kurrentdb")]
+pub fn keep_logs_on(start: fn() -> Arc<dyn LogServer>) {
+    // Every world of a test binary says the same.
+    let _ = LOG_SERVERS.set(start);
 }
 
 /// How to open a store on it.
@@ -86,6 +113,14 @@ impl Fresh {
                     .expect("RECOUP_TEST_POSTGRES_URL leads to a server: see scripts/postgres");
                 Self::on_server(&server)
             }
+            #[cfg(feature = "kurrentdb")]
+            "kurrentdb" => {
+                let start = LOG_SERVERS.get().expect("a server of logs is registered");
+                Self(Place::Log {
+                    server: start(),
+                    folder: tempfile::tempdir().expect("a temporary folder"),
+                })
+            }
             other => panic!("RECOUP_TEST_BACKEND={other} is not built in"),
         }
     }
@@ -109,6 +144,32 @@ impl Fresh {
                 let mark = if server.contains('?') { '&' } else { '?' };
                 format!("{server}{mark}schema={name}")
             }
+            #[cfg(feature = "kurrentdb")]
+            Place::Log { server, .. } => server.connection(),
+        }
+    }
+
+    /// What the command line has to be told beside the URL: the database beside a log.
+    #[must_use]
+    pub fn db_url(&self) -> Option<String> {
+        match &self.0 {
+            #[cfg(feature = "kurrentdb")]
+            Place::Log { .. } => {
+                let file = self.tables_file().expect("a file");
+                Some(format!("sqlite:{}", file.display()))
+            }
+            #[allow(unreachable_patterns, reason = "without the feature")]
+            _ => None,
+        }
+    }
+
+    /// The file that the tables are in, if they are in one: the ledger's, or the one beside its log.
+    fn tables_file(&self) -> Option<PathBuf> {
+        match &self.0 {
+            #[cfg(feature = "kurrentdb")]
+            Place::Log { folder, .. } => Some(folder.path().join("beside.db")),
+            #[allow(unreachable_patterns, reason = "without the feature")]
+            _ => self.file(),
         }
     }
 
@@ -119,6 +180,8 @@ impl Fresh {
             Place::File(folder) => Some(folder.path().join("ledger.db")),
             #[cfg(feature = "postgres")]
             Place::Schema { .. } => None,
+            #[cfg(feature = "kurrentdb")]
+            Place::Log { .. } => None,
         }
     }
 
@@ -168,6 +231,32 @@ impl Fresh {
                 };
                 Ok(super::postgres::PostgresStore::open(options).await?.into())
             }
+            #[cfg(feature = "kurrentdb")]
+            Place::Log { server, .. } => {
+                server.stamp_by(Arc::clone(&clock));
+                let log = super::kurrentdb::Options {
+                    zone,
+                    scale,
+                    clock: Arc::clone(&clock),
+                    poll_every: Duration::from_millis(20),
+                    ..super::kurrentdb::Options::at(server.connection())
+                };
+                let file = self.tables_file().expect("a file");
+                let recovery = super::kurrentdb::Recovery::default();
+                let opened =
+                    super::kurrentdb::KurrentStore::open(log, recovery, |identity| async move {
+                        let options = super::sqlite::Options {
+                            zone: Some(identity.zone),
+                            scale: Some(identity.scale),
+                            clock,
+                            busy_timeout,
+                            is_beside_a_log: true,
+                            ..super::sqlite::Options::at(file)
+                        };
+                        Ok(super::sqlite::SqliteStore::open(options).await?.into())
+                    });
+                Ok(opened.await?.into())
+            }
         }
     }
 
@@ -178,13 +267,13 @@ impl Fresh {
     /// If they cannot be carried out.
     pub fn execute(&self, sql: &str) -> u64 {
         match &self.0 {
-            Place::File(_) => {
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => self.ask(sql, false).expect(sql).1,
+            _ => {
                 let connection = self.connection();
                 connection.execute_batch(sql).expect(sql);
                 connection.total_changes()
             }
-            #[cfg(feature = "postgres")]
-            Place::Schema { .. } => self.ask(sql, false).expect(sql).1,
         }
     }
 
@@ -197,7 +286,9 @@ impl Fresh {
     pub fn table(&self, sql: &str) -> Vec<Vec<String>> {
         use rusqlite::types::Value;
         match &self.0 {
-            Place::File(_) => {
+            #[cfg(feature = "postgres")]
+            Place::Schema { .. } => self.ask(sql, true).expect(sql).0,
+            _ => {
                 let connection = self.connection();
                 let mut statement = connection.prepare(sql).expect(sql);
                 let columns = statement.column_count();
@@ -218,8 +309,6 @@ impl Fresh {
                 let rows: rusqlite::Result<_> = rows.expect(sql).collect();
                 rows.expect(sql)
             }
-            #[cfg(feature = "postgres")]
-            Place::Schema { .. } => self.ask(sql, true).expect(sql).0,
         }
     }
 
@@ -241,9 +330,9 @@ impl Fresh {
     pub fn literal(&self, bytes: &[u8]) -> String {
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         match &self.0 {
-            Place::File(_) => format!("X'{digits}'"),
             #[cfg(feature = "postgres")]
             Place::Schema { .. } => format!("decode('{digits}', 'hex')"),
+            _ => format!("X'{digits}'"),
         }
     }
 
@@ -259,20 +348,20 @@ impl Fresh {
             log.iter().chain(tables).map(copy).collect()
         };
         match &other.0 {
-            Place::File(_) => {
-                let file = other.file().expect("a file");
-                let attach = format!("ATTACH '{}' AS other;", file.display());
-                self.execute(&[attach, copy("other")].concat());
-            }
             #[cfg(feature = "postgres")]
             Place::Schema { name, .. } => {
                 self.execute(&copy(name));
+            }
+            _ => {
+                let file = other.tables_file().expect("a file");
+                let attach = format!("ATTACH '{}' AS other;", file.display());
+                self.execute(&[attach, copy("other")].concat());
             }
         }
     }
 
     fn connection(&self) -> rusqlite::Connection {
-        let opened = rusqlite::Connection::open(self.file().expect("a file"));
+        let opened = rusqlite::Connection::open(self.tables_file().expect("a file"));
         let connection = opened.expect("it can be opened");
         let patience = Duration::from_secs(10);
         connection.busy_timeout(patience).expect("it can wait");

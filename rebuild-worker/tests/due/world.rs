@@ -63,6 +63,7 @@ async fn open(fresh: &Fresh, clock: &ManualClock) -> (Database, Ledger, Projecti
 
 impl World {
     pub(crate) async fn new() -> Self {
+        recoup_kurrentdb_standin::keep_logs();
         let fresh = Fresh::new();
         let noon = Timestamp::parse("2026-11-29T12:00:00Z").unwrap();
         let clock = ManualClock::starting_at(noon);

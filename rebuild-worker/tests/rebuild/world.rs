@@ -40,6 +40,7 @@ impl World {
     }
 
     pub(crate) async fn with(start: &str, zone: &str) -> Self {
+        recoup_kurrentdb_standin::keep_logs();
         let fresh = Fresh::new();
         let clock = ManualClock::starting_at(at(start));
         let opening = Opening {

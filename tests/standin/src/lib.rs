@@ -27,6 +27,7 @@
 //! Locks: one for the log, one for each kind of fate, one for the members; none is held while another is taken, and none across an `await`.
 
 mod fate;
+mod kept;
 mod log;
 mod node;
 mod services;
@@ -40,6 +41,7 @@ use uuid::Uuid;
 
 use fate::Fates;
 pub use fate::{AppendFate, Leader, ReadFate};
+pub use kept::keep_logs;
 pub use log::Record;
 use log::{Expected, Log, Proposed};
 use node::Node;
