@@ -15,7 +15,7 @@ use crate::{Projection, Projections};
 )]
 mod world;
 
-use recoup::store::fresh::Fresh;
+use recoup::store::fresh::is_log_in_tables;
 use world::{EXTERNAL, TABLES, Tables, World};
 
 /// Catches up `page` events at a time.
@@ -45,7 +45,8 @@ async fn any_split_of_batches_gives_the_rows_that_one_by_one_gives() {
     }
     world.project().await;
     let expected = world.tables();
-    assert!(expected.of("jobs").len() > 100, "enough for many keys");
+    let jobs = expected.of("jobs").len();
+    assert!(jobs > 100, "enough for many keys: {jobs}");
     for page in [1, 3, 100, 10_000] {
         forget(&world);
         at_once(&world, page).await;
@@ -72,6 +73,9 @@ async fn events_that_come_again_change_nothing() {
 
 #[tokio::test]
 async fn what_cannot_be_applied_halts_at_the_same_event_for_the_same_reason() {
+    if !is_log_in_tables() {
+        return;
+    }
     let world = World::new().await;
     world.postpaid("acme").await;
     world.charge("j1", "acme", EXTERNAL, 40).await;
@@ -87,7 +91,7 @@ async fn what_cannot_be_applied_halts_at_the_same_event_for_the_same_reason() {
         "INSERT INTO entries VALUES ({head}, 'x', 'grant', 1, 1, NULL, NULL, 'g', NULL, 0, NULL);
         DELETE FROM jobs WHERE job = 'j2'; DELETE FROM due WHERE job = 'j1'"
     ));
-    let copy = Fresh::new();
+    let copy = world.fresh.twin();
     let store = world::open(&copy, &world.clock, None).await;
     let mut projections = Projections::open(store).await.unwrap();
     world.fresh.copy_to(&copy, &TABLES);

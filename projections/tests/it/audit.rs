@@ -6,6 +6,7 @@ use recoup_projections::Projection;
 use recoup_projections::audit::Audit;
 
 use crate::world::{CLAIMED, EXTERNAL, World, audit, follows};
+use recoup::store::fresh::is_log_in_tables;
 
 pub(crate) fn texts(audit: &Audit) -> Vec<String> {
     audit.findings.iter().map(ToString::to_string).collect()
@@ -31,7 +32,7 @@ async fn an_untouched_ledger_has_no_violation() {
     assert_eq!(texts(&audit), [""; 0]);
     assert_eq!(audit.violations, 0);
     assert_eq!(audit.position, world.store.head().await.unwrap());
-    assert_eq!(audit.events, audit.position.get().unsigned_abs());
+    assert_eq!(audit.events, world.events(usize::MAX).await as u64);
     for check in &audit.checks {
         assert!(check.checked > 0, "{} looked at something", check.name);
     }
@@ -70,6 +71,9 @@ async fn live_jobs_have_timers() {
 
 #[tokio::test]
 async fn an_unreadable_event_stops_the_fold_of_its_stream_and_account_only() {
+    if !is_log_in_tables() {
+        return;
+    }
     let world = World::new().await;
     for payer in ["acme", "other"] {
         world.postpaid(payer).await;
@@ -102,6 +106,9 @@ async fn an_unreadable_event_stops_the_fold_of_its_stream_and_account_only() {
 
 #[tokio::test]
 async fn halted_projections_are_compared_where_they_stand_and_said_to_be_halted() {
+    if !is_log_in_tables() {
+        return;
+    }
     let world = World::new().await;
     world.postpaid("acme").await;
     world.charge("j1", "acme", EXTERNAL, 40).await;
@@ -122,6 +129,9 @@ async fn halted_projections_are_compared_where_they_stand_and_said_to_be_halted(
 
 #[tokio::test]
 async fn an_older_build_does_not_judge_what_it_cannot_read() {
+    if !is_log_in_tables() {
+        return;
+    }
     let world = World::new().await;
     world.postpaid("acme").await;
     world.charge("j1", "acme", EXTERNAL, 40).await;
@@ -146,6 +156,9 @@ async fn an_older_build_does_not_judge_what_it_cannot_read() {
 
 #[tokio::test]
 async fn a_broken_append_ends_the_reading_and_says_so() {
+    if !is_log_in_tables() {
+        return;
+    }
     let world = World::new().await;
     world.postpaid("acme").await;
     for number in 0..20 {

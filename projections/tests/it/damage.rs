@@ -7,6 +7,7 @@ use recoup::store::sqlite::{Options, SqliteStore};
 
 use crate::audit::texts;
 use crate::world::{EXTERNAL, World, audit};
+use recoup::store::fresh::is_log_in_tables;
 
 /// Two jobs, charged: positions 2 and 3.
 async fn world() -> World {
@@ -86,6 +87,9 @@ async fn an_index_that_lacks_an_entry_is_found() {
 
 #[tokio::test]
 async fn an_id_is_that_of_its_place_and_command() {
+    if !is_log_in_tables() {
+        return;
+    }
     let another_command = |world: &World| {
         world.sql(
             r#"UPDATE appends SET metadata = replace(metadata, '"$causationId":"', '"$causationId":"x') WHERE position = 2"#,

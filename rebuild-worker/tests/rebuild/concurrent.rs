@@ -12,6 +12,7 @@ use recoup_rebuild_worker::rebuild::{
 use tokio_util::sync::CancellationToken;
 
 use crate::world::{Hands, World, at, request};
+use recoup::store::fresh::is_log_in_tables;
 
 const SPOIL: [&str; 4] = [
     "UPDATE daily_usage SET charged = charged * 3 WHERE account = 'acct-0'",
@@ -303,6 +304,9 @@ async fn fault_26_events_that_come_again_are_not_counted_again() {
 /// the rebuild's beginning and its comparison. Protection: a day is over once the log has left it behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_day_that_is_still_being_filled_is_not_taken_for_over() {
+    if !is_log_in_tables() {
+        return;
+    }
     let world = World::new().await;
     world.days(1).await;
     world.catch_up().await;
