@@ -28,6 +28,7 @@ impl Place {
     }
 
     pub(crate) fn starting_at(start: Timestamp) -> Self {
+        recoup_kurrentdb_standin::keep_logs();
         Self {
             clock: ManualClock::starting_at(start),
             fresh: Fresh::new(),

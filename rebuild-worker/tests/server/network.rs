@@ -24,6 +24,7 @@ async fn through(proxy: &Proxy) -> Database {
 
 /// A fresh ledger, a store on it, and a proxy in front of another store on it.
 async fn world() -> (Fresh, Database, Proxy) {
+    recoup_kurrentdb_standin::keep_logs();
     let fresh = Fresh::new();
     let plain = fresh.open(Arc::new(SystemClock)).await;
     let proxy = Proxy::before(&fresh.url()).await;
@@ -105,6 +106,7 @@ async fn commits_that_are_lost_and_answers_that_are_lost_change_nothing() {
 /// Of a load of 32 callers three in ten appends are answered by nobody, after they were committed: more than a thousand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_lost_answers_make_no_duplicate_and_no_false_failure() {
+    recoup_kurrentdb_standin::keep_logs();
     let fresh = Fresh::new();
     let database = fresh.open(Arc::new(SystemClock)).await;
     let faults = Faults {
@@ -125,7 +127,8 @@ async fn a_thousand_lost_answers_make_no_duplicate_and_no_false_failure() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn positions_are_in_the_order_of_commits_and_have_no_holes() {
     for is_kept in [true, false] {
-        let fresh = Fresh::new();
+        recoup_kurrentdb_standin::keep_logs();
+    let fresh = Fresh::new();
         let clock = Arc::new(SystemClock);
         let (database, other) = (fresh.open(clock.clone()).await, fresh.open(clock).await);
         let ledger = Ledger::new(database.as_store(), Policies::default());
