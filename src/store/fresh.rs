@@ -4,7 +4,7 @@
 //! `RECOUP_TEST_POSTGRES_URL` leads to (`scripts/postgres run` makes one and sets it). A backend that is asked for and not there fails every test that needs it.
 //!
 //! A [`Fresh`] is one empty ledger: a file in a temporary folder, or a schema of its own. Any number of stores may be opened on it, each as another process would have
-//! it. It is removed when it is dropped.
+//! it. It is removed when it is dropped. One in a folder of the caller's ([`Fresh::at`]) is left to that.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub struct Fresh(Place);
 
 #[derive(Debug)]
 enum Place {
-    File(tempfile::TempDir),
+    Folder(tempfile::TempDir),
+    File(PathBuf),
     #[cfg(feature = "postgres")]
     Schema {
         server: String,
@@ -65,6 +66,24 @@ pub fn backend() -> String {
     std::env::var("RECOUP_TEST_BACKEND").unwrap_or_else(|_| "sqlite".to_owned())
 }
 
+/// The ledger that a URL leads to, as the command line opens it.
+///
+/// # Panics
+///
+/// If it is neither a file's nor one of a server that is built in.
+pub async fn open(url: &str) -> Result<Database, OpenError> {
+    if let Some(file) = url.strip_prefix("sqlite:") {
+        let options = super::sqlite::Options::at(file);
+        return Ok(super::sqlite::SqliteStore::open(options).await?.into());
+    }
+    #[cfg(feature = "postgres")]
+    if url.starts_with("postgres:") {
+        let options = super::postgres::Options::at(url);
+        return Ok(super::postgres::PostgresStore::open(options).await?.into());
+    }
+    panic!("a URL that leads to no store of a test's");
+}
+
 impl Fresh {
     /// An empty ledger's place.
     ///
@@ -74,7 +93,7 @@ impl Fresh {
     #[must_use]
     pub fn new() -> Self {
         match backend().as_str() {
-            "sqlite" => Self(Place::File(
+            "sqlite" => Self(Place::Folder(
                 tempfile::tempdir().expect("a temporary folder"),
             )),
             #[cfg(feature = "postgres")]
@@ -85,6 +104,12 @@ impl Fresh {
             }
             other => panic!("RECOUP_TEST_BACKEND={other} is not built in"),
         }
+    }
+
+    /// A ledger's file, which somebody else removes.
+    #[must_use]
+    pub const fn at(file: PathBuf) -> Self {
+        Self(Place::File(file))
     }
 
     /// An empty ledger's place on the server at `url`.
@@ -100,7 +125,9 @@ impl Fresh {
     #[must_use]
     pub fn url(&self) -> String {
         match &self.0 {
-            Place::File(_) => format!("sqlite:{}", self.file().expect("a file").display()),
+            Place::Folder(_) | Place::File(_) => {
+                format!("sqlite:{}", self.file().expect("a file").display())
+            }
             #[cfg(feature = "postgres")]
             Place::Schema { server, name } => {
                 let mark = if server.contains('?') { '&' } else { '?' };
@@ -113,7 +140,8 @@ impl Fresh {
     #[must_use]
     pub fn file(&self) -> Option<PathBuf> {
         match &self.0 {
-            Place::File(folder) => Some(folder.path().join("ledger.db")),
+            Place::Folder(folder) => Some(folder.path().join("ledger.db")),
+            Place::File(file) => Some(file.clone()),
             #[cfg(feature = "postgres")]
             Place::Schema { .. } => None,
         }
@@ -141,7 +169,7 @@ impl Fresh {
             busy_timeout,
         } = opening;
         match &self.0 {
-            Place::File(_) => {
+            Place::Folder(_) | Place::File(_) => {
                 let options = super::sqlite::Options {
                     zone,
                     scale,
@@ -172,7 +200,7 @@ impl Fresh {
     /// If they cannot be carried out.
     pub fn execute(&self, sql: &str) -> u64 {
         match &self.0 {
-            Place::File(_) => {
+            Place::Folder(_) | Place::File(_) => {
                 let connection = self.connection();
                 connection.execute_batch(sql).expect(sql);
                 connection.total_changes()
@@ -191,7 +219,7 @@ impl Fresh {
     pub fn table(&self, sql: &str) -> Vec<Vec<String>> {
         use rusqlite::types::Value;
         match &self.0 {
-            Place::File(_) => {
+            Place::Folder(_) | Place::File(_) => {
                 let connection = self.connection();
                 let mut statement = connection.prepare(sql).expect(sql);
                 let columns = statement.column_count();
@@ -235,7 +263,7 @@ impl Fresh {
     pub fn literal(&self, bytes: &[u8]) -> String {
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         match &self.0 {
-            Place::File(_) => format!("X'{digits}'"),
+            Place::Folder(_) | Place::File(_) => format!("X'{digits}'"),
             #[cfg(feature = "postgres")]
             Place::Schema { .. } => format!("decode('{digits}', 'hex')"),
         }
@@ -253,7 +281,7 @@ impl Fresh {
             log.iter().chain(tables).map(copy).collect()
         };
         match &other.0 {
-            Place::File(_) => {
+            Place::Folder(_) | Place::File(_) => {
                 let file = other.file().expect("a file");
                 let attach = format!("ATTACH '{}' AS other;", file.display());
                 self.execute(&[attach, copy("other")].concat());

@@ -28,6 +28,18 @@ impl Sandbox {
         self
     }
 
+    /// Whether there is a ledger.
+    fn has_ledger(&self) -> bool {
+        match self.ledger.file() {
+            Some(file) => file.exists(),
+            None => {
+                self.ledger
+                    .table("SELECT to_regclass('ledger') IS NOT NULL")[0][0]
+                    == "t"
+            }
+        }
+    }
+
     /// Imports a text.
     fn import(&self, text: impl AsRef<[u8]>) -> Run {
         self.write("import.jsonl", text);

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::process::{ChildStderr, Stdio};
 use std::time::Duration;
 
+use recoup::sql::Transaction;
+use recoup::store::fresh::Opening;
 use recoup_projections::Projection;
 use serde_json::Value;
 
@@ -98,19 +100,18 @@ impl Up {
         ))
     }
 
-    /// Stops it where it is in no transaction: one that slept in one would keep the file's lock from everybody.
+    /// Stops it where it is in no transaction: one that slept in one would keep the ledger's locks from everybody.
     fn stop_between_transactions(&self, sandbox: &Sandbox) {
-        let connection = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
         eventually("it is stopped outside a transaction", || {
             self.process.signal("STOP");
             eventually("every thread is stopped", || {
                 self.process.is_stopped().then_some(())
             });
-            let taken = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
-            if taken.is_err() {
+            let is_free = sandbox.is_free();
+            if !is_free {
                 self.process.signal("CONT");
             }
-            taken.ok()
+            is_free.then_some(())
         });
     }
 
@@ -140,12 +141,25 @@ fn reasons(document: &Value) -> Vec<String> {
     reasons.iter().map(ToString::to_string).collect()
 }
 
+impl Sandbox {
+    /// Whether nobody is in a writing transaction.
+    fn is_free(&self) -> bool {
+        let runtime = tokio::runtime::Runtime::new().expect("threads");
+        runtime.block_on(async {
+            let opening = Opening {
+                busy_timeout: Duration::from_millis(50),
+                ..Opening::default()
+            };
+            let database = self.ledger.open_with(opening).await;
+            let database = database.expect("it can be opened");
+            let taken = database.write(|tx: &Transaction<'_>| tx.hold_log()).await;
+            taken.is_ok()
+        })
+    }
+}
+
 fn sql(sandbox: &Sandbox, sql: &str) {
-    let connection = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
-    connection
-        .busy_timeout(Duration::from_secs(10))
-        .expect("it can wait");
-    connection.execute_batch(sql).expect(sql);
+    sandbox.ledger.execute(sql);
 }
 
 /// Entries cannot get past the event at 3, since a row stands where its own has to be; then it is charged.
@@ -300,16 +314,25 @@ fn fault_26_a_checkpoint_write_that_fails_is_not_the_last_one() {
     grant(&sandbox, "g1");
     let up = Up::start(&sandbox);
     up.wait_for(200);
-    sql(
-        &sandbox,
-        "CREATE TRIGGER broken BEFORE UPDATE ON checkpoints BEGIN SELECT RAISE(ABORT, 'injected'); END",
-    );
+    let (break_it, mend_it) = if sandbox.ledger.file().is_some() {
+        (
+            "CREATE TRIGGER broken BEFORE UPDATE ON checkpoints BEGIN SELECT RAISE(ABORT, 'injected'); END",
+            "DROP TRIGGER broken",
+        )
+    } else {
+        (
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'injected' USING ERRCODE = 'check_violation'; END $$;
+            CREATE TRIGGER broken BEFORE UPDATE ON checkpoints FOR EACH ROW EXECUTE FUNCTION fail()",
+            "DROP TRIGGER broken ON checkpoints",
+        )
+    };
+    sql(&sandbox, break_it);
     grant(&sandbox, "g2");
     let document = up.wait_for(503);
     let why = reasons(&document);
     assert!(why[0].contains("injected"), "{why:?}");
     assert_eq!(up.of_entries("lag_events"), 1.0);
-    sql(&sandbox, "DROP TRIGGER broken");
+    sql(&sandbox, mend_it);
     up.wait_for(200);
     assert_eq!(up.of_entries("position"), 2.0);
     let (document, said) = up.end("TERM");
@@ -402,7 +425,7 @@ fn a_stopped_writer_makes_it_fall_behind_but_not_fall_over() {
     });
     up.stop_between_transactions(&sandbox);
     grant(&sandbox, "g2");
-    let mut holder = hold(&sandbox.ledger());
+    let mut holder = hold(&sandbox.ledger.url());
     holder.signal("STOP");
     up.process.signal("CONT");
     eventually("the loop says what it waits for", || {
