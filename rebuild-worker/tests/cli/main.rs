@@ -18,6 +18,7 @@ mod ids;
 mod import;
 mod moves;
 mod outcomes;
+mod tls;
 mod verbs;
 mod ways_out;
 

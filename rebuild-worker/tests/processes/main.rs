@@ -5,8 +5,11 @@
 
 #[path = "../sandbox/mod.rs"]
 mod sandbox;
+#[path = "../server/server.rs"]
+mod server;
 
 mod children;
+mod crashed;
 mod driver;
 mod due;
 mod killed;

@@ -50,7 +50,7 @@ impl Up {
     }
 
     /// Asks for a path: the status and the body.
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -70,7 +70,7 @@ impl Up {
     }
 
     /// Waits until it says that it is ready, or that it is not; gives why.
-    fn wait_for(&self, status: u16) -> Value {
+    pub(crate) fn wait_for(&self, status: u16) -> Value {
         let mut last = Value::Null;
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually("readiness changes", || {
@@ -84,7 +84,7 @@ impl Up {
     }
 
     /// The value of a metric, by its whole name with labels.
-    fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let (status, body) = self.get("/metrics");
         assert_eq!(status, 200);
         let line = body
@@ -94,7 +94,7 @@ impl Up {
         value.unwrap_or_else(|| panic!("no {name} in {body}"))
     }
 
-    fn of_entries(&self, name: &str) -> f64 {
+    pub(crate) fn of_entries(&self, name: &str) -> f64 {
         self.metric(&format!(
             "recoup_projection_{name}{{projection=\"entries\"}}"
         ))
@@ -392,6 +392,50 @@ fn an_end_in_the_middle_of_work_loses_nothing() {
         .ended(0)
         .document();
     assert_eq!(listed["entries"][0]["balance"], 20_000);
+}
+
+/// Killed while it has much to do: nothing is half done, whenever that was, and the next one goes on from there.
+#[test]
+fn one_that_is_killed_in_the_middle_of_work_leaves_nothing_half_done() {
+    const GRANTS: u64 = 10_000;
+    let sandbox = Sandbox::new();
+    let line = |n: u64| {
+        format!("{{\"op\":\"grant\",\"account\":\"a\",\"grant\":\"n{n}\",\"amount\":1}}\n")
+    };
+    sandbox.write("grants.jsonl", (0..GRANTS).map(line).collect::<String>());
+    sandbox.line("import grants.jsonl").ended(0);
+    sandbox.line("project --once").ended(0);
+    let mut in_the_middle = 0;
+    for round in 1..=4 {
+        sandbox.line("project reset entries --no-catch-up").ended(0);
+        let up = Up::start(&sandbox);
+        let position = || -> u64 {
+            let sql = "SELECT position FROM checkpoints WHERE projection = 'entries'";
+            let rows = sandbox.ledger.table(sql);
+            rows.first()
+                .map_or(0, |row| row[0].parse().expect("a number"))
+        };
+        eventually("some of it is done", || {
+            (position() > round * 500).then_some(())
+        });
+        // At once, and not in peace.
+        drop(up);
+        in_the_middle += u32::from(position() < GRANTS);
+        sandbox.audited();
+    }
+    assert!(in_the_middle > 0, "none was killed in the middle");
+    let up = Up::start(&sandbox);
+    up.wait_for(200);
+    eventually("the last one goes on to the end", || {
+        (up.of_entries("lag_events") == 0.0).then_some(())
+    });
+    up.end("TERM");
+    sandbox.audited();
+    let listed = sandbox
+        .line("account entries a --after 9999")
+        .ended(0)
+        .document();
+    assert_eq!(listed["entries"][0]["balance"], GRANTS);
 }
 
 #[test]
