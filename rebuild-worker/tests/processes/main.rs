@@ -8,6 +8,7 @@ mod sandbox;
 #[path = "../server/server.rs"]
 mod server;
 
+mod between;
 mod children;
 mod crashed;
 mod driver;

@@ -60,7 +60,7 @@ fn exported(sandbox: &Sandbox, name: &str) -> Vec<String> {
 }
 
 /// A past in which every third job is left open, every fifth line comes to nothing, and the last line, which comes to nothing, is the latest.
-fn past(jobs: u64) -> String {
+pub(crate) fn past(jobs: u64) -> String {
     let mut text = String::from(
         r#"{"op":"grant","account":"a","grant":"g","amount":1000000,"at":"2026-10-01T00:00:00Z"}"#,
     );
