@@ -113,7 +113,8 @@ impl Database {
 
     /// Runs `work` in a writing transaction, one at a time. An error rolls back.
     ///
-    /// Inside, `work` must not begin or end a transaction, and must not block on anything but the database.
+    /// Inside, `work` must not begin or end a transaction, and must not block on anything but the database. It fails where one of its statements does: PostgreSQL
+    /// carries out nothing behind that, so work that passes over the error is rolled back and answered with it.
     pub async fn write<T, E>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,

@@ -126,7 +126,8 @@ impl<'c> Transaction<'c> {
         match &self.connection {
             #[cfg(feature = "sqlite")]
             Connection::Sqlite(_) => Ok(()),
-            Connection::Postgres(session) => session.end(is_commit),
+            Connection::Postgres(session) if is_commit => session.commit(),
+            Connection::Postgres(session) => session.roll_back(),
         }
     }
 

@@ -6,7 +6,7 @@
 //! `kurrentdb` is a log on a stand-in that the test has registered ([`keep_logs_on`]), with a file beside it.
 //!
 //! A [`Fresh`] is one empty ledger: a file in a temporary folder, or a schema of its own. Any number of stores may be opened on it, each as another process would have
-//! it. It is removed when it is dropped.
+//! it. It is removed when it is dropped. One in a folder of the caller's ([`Fresh::at`]) is left to that.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub struct Fresh(Place);
 
 #[derive(Debug)]
 enum Place {
-    File(tempfile::TempDir),
+    Folder(tempfile::TempDir),
+    File(PathBuf),
     #[cfg(feature = "postgres")]
     Schema {
         server: String,
@@ -105,6 +106,24 @@ pub fn is_log_in_tables() -> bool {
     is_in_tables
 }
 
+/// The ledger that a URL leads to, as the command line opens it.
+///
+/// # Panics
+///
+/// If it is neither a file's nor one of a server that is built in.
+pub async fn open(url: &str) -> Result<Database, OpenError> {
+    if let Some(file) = url.strip_prefix("sqlite:") {
+        let options = super::sqlite::Options::at(file);
+        return Ok(super::sqlite::SqliteStore::open(options).await?.into());
+    }
+    #[cfg(feature = "postgres")]
+    if url.starts_with("postgres:") {
+        let options = super::postgres::Options::at(url);
+        return Ok(super::postgres::PostgresStore::open(options).await?.into());
+    }
+    panic!("a URL that leads to no store of a test's");
+}
+
 impl Fresh {
     /// An empty ledger's place.
     ///
@@ -114,7 +133,7 @@ impl Fresh {
     #[must_use]
     pub fn new() -> Self {
         match backend().as_str() {
-            "sqlite" => Self(Place::File(
+            "sqlite" => Self(Place::Folder(
                 tempfile::tempdir().expect("a temporary folder"),
             )),
             #[cfg(feature = "postgres")]
@@ -133,6 +152,12 @@ impl Fresh {
             }
             other => panic!("RECOUP_TEST_BACKEND={other} is not built in"),
         }
+    }
+
+    /// A ledger's file, which somebody else removes.
+    #[must_use]
+    pub const fn at(file: PathBuf) -> Self {
+        Self(Place::File(file))
     }
 
     /// An empty ledger's place on the server at `url`.
@@ -163,7 +188,9 @@ impl Fresh {
     #[must_use]
     pub fn url(&self) -> String {
         match &self.0 {
-            Place::File(_) => format!("sqlite:{}", self.file().expect("a file").display()),
+            Place::Folder(_) | Place::File(_) => {
+                format!("sqlite:{}", self.file().expect("a file").display())
+            }
             #[cfg(feature = "postgres")]
             Place::Schema { server, name } => {
                 let mark = if server.contains('?') { '&' } else { '?' };
@@ -202,7 +229,8 @@ impl Fresh {
     #[must_use]
     pub fn file(&self) -> Option<PathBuf> {
         match &self.0 {
-            Place::File(folder) => Some(folder.path().join("ledger.db")),
+            Place::Folder(folder) => Some(folder.path().join("ledger.db")),
+            Place::File(file) => Some(file.clone()),
             #[cfg(feature = "postgres")]
             Place::Schema { .. } => None,
             #[cfg(feature = "kurrentdb")]
@@ -233,7 +261,7 @@ impl Fresh {
             is_beside_a_log,
         } = opening;
         match &self.0 {
-            Place::File(_) => {
+            Place::Folder(_) | Place::File(_) => {
                 let options = super::sqlite::Options {
                     zone,
                     scale,

@@ -91,5 +91,5 @@ fn a_fault_names_file_line_and_key() {
             .is_some_and(|error| error.contains("absent.toml")),
         "{told}"
     );
-    assert!(!sandbox.ledger().exists(), "nothing was created on the way");
+    assert!(!sandbox.has_ledger(), "nothing was created on the way");
 }

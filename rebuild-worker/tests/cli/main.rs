@@ -18,6 +18,7 @@ mod ids;
 mod import;
 mod moves;
 mod outcomes;
+mod tls;
 mod verbs;
 mod ways_out;
 
@@ -26,6 +27,18 @@ impl Sandbox {
     fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
         self
+    }
+
+    /// Whether there is a ledger.
+    fn has_ledger(&self) -> bool {
+        match self.ledger.file() {
+            Some(file) => file.exists(),
+            None => {
+                self.ledger
+                    .table("SELECT to_regclass('ledger') IS NOT NULL")[0][0]
+                    == "t"
+            }
+        }
     }
 
     /// Imports a text.

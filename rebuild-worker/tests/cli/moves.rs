@@ -1,11 +1,10 @@
 //! Moving a ledger: backup, export and import of the log, and a backfill.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use recoup::sql::Database;
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::store::fresh::{Fresh, Opening, open};
 use recoup::{
     AccountId, Attempt, Command, CommandId, Cost, EventStore, FailureClass, Grant, GrantId,
     JobCommand, JobId, Kind, Ledger, ManualClock, Policies, Position, PriceSnapshot, Timestamp,
@@ -34,8 +33,11 @@ fn filled() -> Sandbox {
 fn a_log_is_taken_over_with_everything_in_it() {
     let sandbox = filled();
     sandbox.line("export log.jsonl").ended(0).says("events", 12);
-    let taken = ["--store", "sqlite:new.db", "import", "log.jsonl"];
-    sandbox.run(&taken).ended(0).says("applied", 12);
+    let new = sandbox.store("new");
+    sandbox
+        .line(&format!("{new} import log.jsonl"))
+        .ended(0)
+        .says("applied", 12);
     for verb in [
         "account show a+b",
         "account entries a+b",
@@ -46,21 +48,16 @@ fn a_log_is_taken_over_with_everything_in_it() {
     ] {
         let (old, new) = (
             sandbox.line(verb).ended(0).document(),
-            sandbox
-                .line(&format!("--store sqlite:new.db {verb}"))
-                .ended(0)
-                .document(),
+            sandbox.line(&format!("{new} {verb}")).ended(0).document(),
         );
         assert_eq!(old, new, "{verb}");
     }
     sandbox
-        .line("--store sqlite:new.db audit")
+        .line(&format!("{new} audit"))
         .ended(0)
         .says("violations", 0);
     // The log itself, line by line, but for the ledger's own id.
-    sandbox
-        .line("--store sqlite:new.db export again.jsonl")
-        .ended(0);
+    sandbox.line(&format!("{new} export again.jsonl")).ended(0);
     let events = |name: &str| {
         let text = fs::read_to_string(sandbox.path(name)).expect("it was written");
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -79,7 +76,7 @@ fn a_log_keeps_its_zone_and_scale() {
     let sandbox = Sandbox::new();
     sandbox.line("init --zone Asia/Seoul --scale 2").ended(0);
     sandbox.line("export log.jsonl").ended(0);
-    let store = "--store sqlite:new.db";
+    let store = sandbox.store("new");
     sandbox
         .line(&format!("{store} --zone UTC import log.jsonl"))
         .ended(2);
@@ -89,12 +86,9 @@ fn a_log_keeps_its_zone_and_scale() {
         (&made["zone"], &made["scale"]),
         (&"Asia/Seoul".into(), &2.into())
     );
-    sandbox
-        .line("--store sqlite:other.db init --scale 3")
-        .ended(0);
-    sandbox
-        .line("--store sqlite:other.db import log.jsonl")
-        .ended(2);
+    let other = sandbox.store("other");
+    sandbox.line(&format!("{other} init --scale 3")).ended(0);
+    sandbox.line(&format!("{other} import log.jsonl")).ended(2);
 }
 
 #[test]
@@ -177,27 +171,25 @@ fn a_log_that_is_not_whole_leaves_the_ledger_empty() {
             "more",
         ),
     ];
+    let new = sandbox.store("new");
     for (text, line, cause) in cases {
         sandbox.write("bad.jsonl", &text);
-        let run = sandbox
-            .line("--store sqlite:new.db import bad.jsonl")
-            .ended(1);
+        let run = sandbox.line(&format!("{new} import bad.jsonl")).ended(1);
         let error = run.document()["error"].clone();
         assert_eq!(error["line"], line, "{error}");
         let said = error["cause"].as_str().expect("a cause");
         assert!(said.contains(cause), "{said}");
-        if sandbox.path("new.db").exists() {
-            let audit = sandbox.line("--store sqlite:new.db audit").ended(0);
-            assert_eq!(audit.document()["events"], 0);
-        }
+        let audit = sandbox.line(&format!("{new} audit")).ended(0);
+        assert_eq!(audit.document()["events"], 0);
     }
-    sandbox
-        .line("--store sqlite:new.db import log.jsonl")
-        .ended(0);
+    sandbox.line(&format!("{new} import log.jsonl")).ended(0);
 }
 
 #[test]
 fn a_file_takes_no_file_s_place() {
+    if Sandbox::on_file().is_none() {
+        return;
+    }
     let sandbox = filled();
     sandbox.write("there", "mine");
     for verb in ["backup there", "export there"] {
@@ -234,6 +226,9 @@ fn a_file_takes_no_file_s_place() {
 
 #[test]
 fn a_backup_is_a_ledger() {
+    if Sandbox::on_file().is_none() {
+        return;
+    }
     let sandbox = filled();
     let made = sandbox.line("backup copy.db").ended(0).document();
     assert_eq!(made["position"], 12);
@@ -277,19 +272,20 @@ async fn a_backfill_is_as_if_it_had_been_lived_through() {
     assert_eq!(filled["backfill"]["state"], "open");
 
     let clock = ManualClock::starting_at(Timestamp::from_micros(0));
-    let mut options = Options::at(sandbox.path("lived.db"));
-    options.clock = Arc::new(clock.clone());
-    options.zone = Some(recoup::Zone::parse("Asia/Seoul").expect("a zone"));
-    let lived = SqliteStore::open(options).await.expect("it opens");
+    let opening = Opening {
+        clock: Arc::new(clock.clone()),
+        zone: Some(recoup::Zone::parse("Asia/Seoul").expect("a zone")),
+        ..Opening::default()
+    };
+    let lived = sandbox.other("lived").open_with(opening).await;
+    let lived = lived.expect("it opens");
     let ledger = Ledger::new(Arc::new(lived.clone()), Policies::default());
     live_through(&ledger, &clock).await;
     let lived = lived
         .read_all(Position::START, 100)
         .await
         .expect("readable");
-    let filled = SqliteStore::open(Options::at(sandbox.ledger()))
-        .await
-        .expect("it opens");
+    let filled = open(&sandbox.ledger.url()).await.expect("it opens");
     let filled = filled
         .read_all(Position::START, 100)
         .await
@@ -457,9 +453,8 @@ fn a_backfill_closes_what_is_open_and_only_its_file_is_taken_before() {
     sandbox.audited();
 }
 
-async fn database(path: PathBuf) -> Database {
-    let store = SqliteStore::open(Options::at(path)).await;
-    store.expect("it opens").into()
+async fn database(ledger: &Fresh) -> Database {
+    open(&ledger.url()).await.expect("it opens")
 }
 
 /// Interleaving: a run begins to close, and is killed before it has ended a job. The last line is later than every stored event, as it came to
@@ -473,7 +468,7 @@ async fn a_backfill_that_was_killed_as_it_began_to_close_ends_at_its_last_line()
         .line("import past.jsonl --backfill")
         .ended(3)
         .document();
-    let store = database(sandbox.ledger()).await;
+    let store = database(&sandbox.ledger).await;
     let digest = begun["sha256"].as_str().expect("a digest").to_owned();
     let open = store.begin_backfill(digest).await;
     assert_eq!(open.ok(), Some(recoup::store::Begun::Open));
@@ -542,8 +537,8 @@ fn lines_of_a_backfill_say_when_and_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backfill_is_closed_once() {
     let sandbox = Sandbox::new();
-    let path = sandbox.path("l.db");
-    let (one, other) = (database(path.clone()).await, database(path).await);
+    let ledger = sandbox.other("l");
+    let (one, other) = (database(&ledger).await, database(&ledger).await);
     for store in [&one, &other] {
         let begun = store.begin_backfill("ab".to_owned()).await;
         assert_eq!(begun.ok(), Some(recoup::store::Begun::Open));
@@ -551,10 +546,11 @@ async fn a_backfill_is_closed_once() {
     let closing = one.begin_closing().await.expect("it is ours");
     one.close_backfill(closing).await.expect("it is closed");
     assert!(other.begin_closing().await.is_err(), "it is closed already");
+    let grant = "account grant --account a --grant g --amount 5";
     sandbox
-        .line("--store sqlite:l.db account grant --account a --grant g --amount 5")
+        .line(&format!("{} {grant}", sandbox.store("l")))
         .ended(0);
-    let never = database(sandbox.path("n.db")).await;
+    let never = database(&sandbox.other("n")).await;
     assert!(never.begin_closing().await.is_err());
 }
 
@@ -563,13 +559,11 @@ async fn a_backfill_is_closed_once() {
 async fn a_log_is_not_taken_into_an_open_backfill() {
     let sandbox = filled();
     sandbox.line("export log.jsonl").ended(0);
-    let store = database(sandbox.path("n.db")).await;
+    let (store, named) = (database(&sandbox.other("n")).await, sandbox.store("n"));
     assert!(store.begin_backfill("ab".to_owned()).await.is_ok());
+    sandbox.line(&format!("{named} import log.jsonl")).ended(1);
     sandbox
-        .line("--store sqlite:n.db import log.jsonl")
-        .ended(1);
-    sandbox
-        .line("--store sqlite:n.db account show a+b")
+        .line(&format!("{named} account show a+b"))
         .ended(0)
         .says("balance", 0);
 }

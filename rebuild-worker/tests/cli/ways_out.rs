@@ -11,11 +11,9 @@ fn unreadable() -> Sandbox {
     sandbox
         .line("account grant --account a --grant g1 --amount 100")
         .ended(0);
-    let database = rusqlite::Connection::open(sandbox.ledger()).expect("opened");
-    database
-        .execute("UPDATE appends SET body = x'FFFF' WHERE position = 1", [])
-        .expect("updated");
-    drop(database);
+    let body = sandbox.ledger.literal(&[0xFF, 0xFF]);
+    let sql = format!("UPDATE appends SET body = {body} WHERE position = 1");
+    sandbox.ledger.execute(&sql);
     sandbox
         .line("account grant --account a --grant g2 --amount 5")
         .ended(0);

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::sql::{Database, Transaction};
+use recoup::store::StoreError;
+use recoup::store::fresh::open;
 use recoup::{
     AccountId, Attempt, CommandId, Cost, FailureClass, JobCommand, JobId, Kind, Ledger,
     LedgerError, Outcome, Policies, PriceSnapshot,
@@ -16,9 +18,9 @@ use recoup::{
 
 use crate::children::{Random, Running};
 
-/// Which role a child plays: `drive` or `hold`.
+/// Which role a child plays: `drive`, `hold` or `spoil`.
 const ROLE: &str = "RECOUP_TEST_ROLE";
-/// The ledger's file.
+/// The ledger's URL.
 const STORE: &str = "RECOUP_TEST_STORE";
 /// Where to write answers down.
 const ANSWERS: &str = "RECOUP_TEST_ANSWERS";
@@ -33,10 +35,12 @@ pub(crate) const JOBS: u64 = 1_500;
 pub(crate) const ACCOUNTS: u64 = 5;
 /// What each job costs.
 pub(crate) const COST: i64 = 7;
+/// When the server ends a child that spoils: far more than it takes the others to find that they have to wait.
+const ENDED_AFTER_MS: u64 = 5_000;
 /// How many callers a driver has.
 const CALLERS: u64 = 6;
 
-fn spawn(role: &str, store: &Path) -> Command {
+fn spawn(role: &str, store: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary has a path"));
     command.args([
         "--exact",
@@ -53,7 +57,7 @@ fn spawn(role: &str, store: &Path) -> Command {
 }
 
 /// Starts a child that charges, fails and succeeds random jobs until it is killed.
-pub(crate) fn drive(store: &Path, answers: &Path, scope: &str, seed: u64) -> Running {
+pub(crate) fn drive(store: &str, answers: &Path, scope: &str, seed: u64) -> Running {
     let mut command = spawn("drive", store);
     command
         .env(ANSWERS, answers)
@@ -63,20 +67,26 @@ pub(crate) fn drive(store: &Path, answers: &Path, scope: &str, seed: u64) -> Run
     Running(command.spawn().expect("this binary can be run"))
 }
 
-/// Starts a child that begins a transaction, and ends it when it is told to; returns once it is begun.
-pub(crate) fn hold(store: &Path) -> Running {
-    let mut child = Running(
-        spawn("hold", store)
-            .spawn()
-            .expect("this binary can be run"),
-    );
+/// Starts a child that begins a transaction which keeps every other one out, and rolls it back when it is told to; returns once it is begun.
+pub(crate) fn hold(store: &str) -> Running {
+    in_transaction("hold", store)
+}
+
+/// As [`hold`], on a server, which ends the session of whoever holds the locks and does nothing: here after [`ENDED_AFTER_MS`]. The transaction has made every balance -1, and is committed
+/// when the child is told to go on. What it was told then is its last line.
+pub(crate) fn spoil(store: &str) -> Running {
+    in_transaction("spoil", store)
+}
+
+fn in_transaction(role: &str, store: &str) -> Running {
+    let mut child = Running(spawn(role, store).spawn().expect("this binary can be run"));
     let mut stdout = BufReader::new(child.0.stdout.take().expect("it is piped"));
     let mut line = String::new();
     while !line.contains("holding") {
         line.clear();
         assert!(
             stdout.read_line(&mut line).expect("it can be read") > 0,
-            "the child holds the file's lock"
+            "the child holds the ledger's locks"
         );
     }
     // Kept open: what the child prints at its end must find a reader.
@@ -89,10 +99,11 @@ fn child() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    let store = std::env::var(STORE).expect("the parent says which file");
-    if role == "hold" {
-        hold_transaction(Path::new(&store));
-        return;
+    let store = std::env::var(STORE).expect("the parent says which ledger");
+    match role.as_str() {
+        "hold" => return hold_transaction(&store),
+        "spoil" => return spoil_balances(&store),
+        _ => {}
     }
     let answers = std::env::var(ANSWERS).expect("the parent says where to write");
     let scope = std::env::var(SCOPE).expect("the parent gives a scope");
@@ -105,32 +116,65 @@ fn child() {
         .enable_all()
         .build()
         .expect("threads");
-    runtime.block_on(drive_jobs(
-        Path::new(&store),
-        Path::new(&answers),
-        &scope,
-        seed,
-    ));
+    runtime.block_on(drive_jobs(&store, Path::new(&answers), &scope, seed));
 }
 
-fn hold_transaction(store: &Path) {
-    let connection = rusqlite::Connection::open(store).expect("it can be opened");
-    connection
-        .execute_batch("BEGIN IMMEDIATE")
-        .expect("nobody else writes");
+fn hold_transaction(store: &str) {
+    if let Some(file) = store.strip_prefix("sqlite:") {
+        let connection = rusqlite::Connection::open(file).expect("it can be opened");
+        connection
+            .execute_batch("BEGIN IMMEDIATE")
+            .expect("nobody else writes");
+        wait_holding();
+        connection
+            .execute_batch("ROLLBACK")
+            .expect("it is the holder's");
+        return;
+    }
+    let held = write(store, |tx| {
+        tx.hold_log()?;
+        wait_holding();
+        let cause = "it is rolled back".to_owned();
+        Err(StoreError::Unavailable { cause })
+    });
+    assert!(held.is_err());
+}
+
+fn spoil_balances(store: &str) {
+    let told = write(store, |tx| {
+        let bound = "SELECT current_setting('idle_in_transaction_session_timeout')";
+        let bound = tx.row(bound, &[], |row| row.get::<String>(0))?;
+        assert_eq!(bound.as_deref(), Some("30s"), "what the store sets");
+        let sooner = format!("SET LOCAL idle_in_transaction_session_timeout = {ENDED_AFTER_MS}");
+        tx.execute(&sooner, &[])?;
+        tx.hold_log()?;
+        tx.execute("UPDATE account_state SET balance = -1", &[])?;
+        wait_holding();
+        Ok(())
+    });
+    println!("told: {told:?}");
+}
+
+fn write(
+    store: &str,
+    work: impl FnOnce(&Transaction<'_>) -> Result<(), StoreError> + Send + 'static,
+) -> Result<(), StoreError> {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    runtime.block_on(async {
+        let database: Database = open(store).await.expect("it can be opened");
+        database.write(work).await
+    })
+}
+
+/// Until the parent says go on, or is gone.
+fn wait_holding() {
     println!("holding");
-    // Until the parent says go on, or is gone.
     let _ = std::io::stdin().lock().read_line(&mut String::new());
-    connection
-        .execute_batch("ROLLBACK")
-        .expect("it is the holder's");
 }
 
-async fn drive_jobs(store: &Path, answers: &Path, scope: &str, seed: u64) {
-    let store = SqliteStore::open(Options::at(store))
-        .await
-        .expect("it can be opened");
-    let ledger = Ledger::new(Arc::new(store), Policies::default());
+async fn drive_jobs(store: &str, answers: &Path, scope: &str, seed: u64) {
+    let store = open(store).await.expect("it can be opened");
+    let ledger = Ledger::new(store.as_store(), Policies::default());
     let answers = OpenOptions::new()
         .append(true)
         .create(true)

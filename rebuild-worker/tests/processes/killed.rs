@@ -88,7 +88,7 @@ fn killed_processes_lose_nothing_and_apply_nothing_twice() {
         for driver in 0..2 {
             let file = sandbox.path(&format!("answers-{round}-{driver}"));
             children.push(drive(
-                &sandbox.ledger(),
+                &sandbox.ledger.url(),
                 &file,
                 &scope,
                 random.below(u64::MAX),
@@ -103,7 +103,7 @@ fn killed_processes_lose_nothing_and_apply_nothing_twice() {
             std::thread::sleep(Duration::from_millis(random.below(20)));
         }
     }
-    check_answers(&told(&answers), &lives(&sandbox.ledger()), seed);
+    check_answers(&told(&answers), &lives(&sandbox.ledger.url()), seed);
     sandbox.audited();
     for round in 0..rounds() {
         go_on(&sandbox, &format!("commands-{round}.jsonl"));
@@ -204,7 +204,7 @@ fn an_import_that_is_killed_again_and_again_ends_as_if_it_never_was() {
         (&json!(8_000), &json!(8_000)),
         "{report} {at_once}"
     );
-    assert_eq!(lives(&killed.ledger()), lives(&whole.ledger()));
+    assert_eq!(lives(&killed.ledger.url()), lives(&whole.ledger.url()));
     let accounts =
         |sandbox: &Sandbox| -> Value { sandbox.line("account list").ended(0).document() };
     assert_eq!(accounts(&killed), accounts(&whole));

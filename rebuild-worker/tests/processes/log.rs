@@ -1,11 +1,10 @@
 //! The log, read by the test itself: what is really there.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use recoup::codec::{Decoded, Event, Stream, decode};
 use recoup::job::JobEvent;
-use recoup::store::sqlite::{Options, SqliteStore};
+use recoup::store::fresh::open;
 use recoup::{EventStore, Position};
 
 /// How often something happened to a job.
@@ -19,15 +18,13 @@ pub(crate) struct Life {
 }
 
 /// What happened to each job, by its id.
-pub(crate) fn lives(store: &Path) -> HashMap<String, Life> {
+pub(crate) fn lives(store: &str) -> HashMap<String, Life> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let store = SqliteStore::open(Options::at(store))
-            .await
-            .expect("it can be opened");
+        let store = open(store).await.expect("it can be opened");
         let (mut lives, mut after): (HashMap<String, Life>, _) = (HashMap::new(), Position::START);
         loop {
             let page = store.read_all(after, 5_000).await.expect("it can be read");

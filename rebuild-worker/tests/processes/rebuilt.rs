@@ -25,17 +25,14 @@ fn a_rebuild_that_is_killed_again_and_again_can_be_run_to_its_end() {
     sandbox.line("import jobs.jsonl").ended(0);
     sandbox.line("project --once").ended(0);
     let count = |what: &str| -> u64 {
-        let connection = rusqlite::Connection::open(sandbox.ledger()).expect("it opens");
         let sql = format!("SELECT count(*) FROM daily_usage WHERE {what}");
-        connection
-            .query_row(&sql, [], |row| row.get::<_, i64>(0))
-            .expect("readable")
-            .unsigned_abs()
+        let count = sandbox.ledger.table(&sql);
+        count[0][0].parse().expect("a number")
     };
     let spoil = || {
-        let connection = rusqlite::Connection::open(sandbox.ledger()).expect("it opens");
-        let sql = "UPDATE daily_usage SET charged = 17";
-        connection.execute(sql, []).expect("it can be written");
+        sandbox
+            .ledger
+            .execute("UPDATE daily_usage SET charged = 17");
     };
     let mut random = Random(43);
     let mut halves = 0;

@@ -1,4 +1,4 @@
-//! Processes that work on one file at the same time.
+//! Processes that work on one ledger at the same time.
 
 use std::process::{Child, Stdio};
 
@@ -117,12 +117,11 @@ fn a_projector_follows_what_others_append_until_it_is_told_to_stop() {
                 ))
                 .ended(0);
         }
-        let database = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
         eventually("the projector is at the head", || {
-            let read = database.query_row("SELECT min(position) FROM checkpoints", [], |row| {
-                row.get::<_, i64>(0)
-            });
-            read.ok().filter(|position| *position == 2)
+            let read = sandbox
+                .ledger
+                .table("SELECT min(position) FROM checkpoints");
+            (read[0][0] == "2").then_some(())
         });
         projector.signal(signal);
         assert!(projector.ended().success(), "SIG{signal} is a good end");

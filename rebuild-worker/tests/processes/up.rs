@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::process::{ChildStderr, Stdio};
 use std::time::Duration;
 
+use recoup::sql::Transaction;
+use recoup::store::fresh::Opening;
 use recoup_projections::Projection;
 use serde_json::Value;
 
@@ -48,7 +50,7 @@ impl Up {
     }
 
     /// Asks for a path: the status and the body.
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -68,7 +70,7 @@ impl Up {
     }
 
     /// Waits until it says that it is ready, or that it is not; gives why.
-    fn wait_for(&self, status: u16) -> Value {
+    pub(crate) fn wait_for(&self, status: u16) -> Value {
         let mut last = Value::Null;
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually("readiness changes", || {
@@ -82,7 +84,7 @@ impl Up {
     }
 
     /// The value of a metric, by its whole name with labels.
-    fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let (status, body) = self.get("/metrics");
         assert_eq!(status, 200);
         let line = body
@@ -92,25 +94,24 @@ impl Up {
         value.unwrap_or_else(|| panic!("no {name} in {body}"))
     }
 
-    fn of_entries(&self, name: &str) -> f64 {
+    pub(crate) fn of_entries(&self, name: &str) -> f64 {
         self.metric(&format!(
             "recoup_projection_{name}{{projection=\"entries\"}}"
         ))
     }
 
-    /// Stops it where it is in no transaction: one that slept in one would keep the file's lock from everybody.
+    /// Stops it where it is in no transaction: one that slept in one would keep the ledger's locks from everybody.
     fn stop_between_transactions(&self, sandbox: &Sandbox) {
-        let connection = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
         eventually("it is stopped outside a transaction", || {
             self.process.signal("STOP");
             eventually("every thread is stopped", || {
                 self.process.is_stopped().then_some(())
             });
-            let taken = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
-            if taken.is_err() {
+            let is_free = sandbox.is_free();
+            if !is_free {
                 self.process.signal("CONT");
             }
-            taken.ok()
+            is_free.then_some(())
         });
     }
 
@@ -140,12 +141,25 @@ fn reasons(document: &Value) -> Vec<String> {
     reasons.iter().map(ToString::to_string).collect()
 }
 
+impl Sandbox {
+    /// Whether nobody is in a writing transaction.
+    fn is_free(&self) -> bool {
+        let runtime = tokio::runtime::Runtime::new().expect("threads");
+        runtime.block_on(async {
+            let opening = Opening {
+                busy_timeout: Duration::from_millis(50),
+                ..Opening::default()
+            };
+            let database = self.ledger.open_with(opening).await;
+            let database = database.expect("it can be opened");
+            let taken = database.write(|tx: &Transaction<'_>| tx.hold_log()).await;
+            taken.is_ok()
+        })
+    }
+}
+
 fn sql(sandbox: &Sandbox, sql: &str) {
-    let connection = rusqlite::Connection::open(sandbox.ledger()).expect("it can be opened");
-    connection
-        .busy_timeout(Duration::from_secs(10))
-        .expect("it can wait");
-    connection.execute_batch(sql).expect(sql);
+    sandbox.ledger.execute(sql);
 }
 
 /// Entries cannot get past the event at 3, since a row stands where its own has to be; then it is charged.
@@ -300,16 +314,25 @@ fn fault_26_a_checkpoint_write_that_fails_is_not_the_last_one() {
     grant(&sandbox, "g1");
     let up = Up::start(&sandbox);
     up.wait_for(200);
-    sql(
-        &sandbox,
-        "CREATE TRIGGER broken BEFORE UPDATE ON checkpoints BEGIN SELECT RAISE(ABORT, 'injected'); END",
-    );
+    let (break_it, mend_it) = if sandbox.ledger.file().is_some() {
+        (
+            "CREATE TRIGGER broken BEFORE UPDATE ON checkpoints BEGIN SELECT RAISE(ABORT, 'injected'); END",
+            "DROP TRIGGER broken",
+        )
+    } else {
+        (
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'injected' USING ERRCODE = 'check_violation'; END $$;
+            CREATE TRIGGER broken BEFORE UPDATE ON checkpoints FOR EACH ROW EXECUTE FUNCTION fail()",
+            "DROP TRIGGER broken ON checkpoints",
+        )
+    };
+    sql(&sandbox, break_it);
     grant(&sandbox, "g2");
     let document = up.wait_for(503);
     let why = reasons(&document);
     assert!(why[0].contains("injected"), "{why:?}");
     assert_eq!(up.of_entries("lag_events"), 1.0);
-    sql(&sandbox, "DROP TRIGGER broken");
+    sql(&sandbox, mend_it);
     up.wait_for(200);
     assert_eq!(up.of_entries("position"), 2.0);
     let (document, said) = up.end("TERM");
@@ -371,6 +394,50 @@ fn an_end_in_the_middle_of_work_loses_nothing() {
     assert_eq!(listed["entries"][0]["balance"], 20_000);
 }
 
+/// Killed while it has much to do: nothing is half done, whenever that was, and the next one goes on from there.
+#[test]
+fn one_that_is_killed_in_the_middle_of_work_leaves_nothing_half_done() {
+    const GRANTS: u64 = 10_000;
+    let sandbox = Sandbox::new();
+    let line = |n: u64| {
+        format!("{{\"op\":\"grant\",\"account\":\"a\",\"grant\":\"n{n}\",\"amount\":1}}\n")
+    };
+    sandbox.write("grants.jsonl", (0..GRANTS).map(line).collect::<String>());
+    sandbox.line("import grants.jsonl").ended(0);
+    sandbox.line("project --once").ended(0);
+    let mut in_the_middle = 0;
+    for round in 1..=4 {
+        sandbox.line("project reset entries --no-catch-up").ended(0);
+        let up = Up::start(&sandbox);
+        let position = || -> u64 {
+            let sql = "SELECT position FROM checkpoints WHERE projection = 'entries'";
+            let rows = sandbox.ledger.table(sql);
+            rows.first()
+                .map_or(0, |row| row[0].parse().expect("a number"))
+        };
+        eventually("some of it is done", || {
+            (position() > round * 500).then_some(())
+        });
+        // At once, and not in peace.
+        drop(up);
+        in_the_middle += u32::from(position() < GRANTS);
+        sandbox.audited();
+    }
+    assert!(in_the_middle > 0, "none was killed in the middle");
+    let up = Up::start(&sandbox);
+    up.wait_for(200);
+    eventually("the last one goes on to the end", || {
+        (up.of_entries("lag_events") == 0.0).then_some(())
+    });
+    up.end("TERM");
+    sandbox.audited();
+    let listed = sandbox
+        .line("account entries a --after 9999")
+        .ended(0)
+        .document();
+    assert_eq!(listed["entries"][0]["balance"], GRANTS);
+}
+
 #[test]
 fn an_address_that_cannot_be_listened_on_is_refused() {
     let sandbox = Sandbox::new();
@@ -402,7 +469,7 @@ fn a_stopped_writer_makes_it_fall_behind_but_not_fall_over() {
     });
     up.stop_between_transactions(&sandbox);
     grant(&sandbox, "g2");
-    let mut holder = hold(&sandbox.ledger());
+    let mut holder = hold(&sandbox.ledger.url());
     holder.signal("STOP");
     up.process.signal("CONT");
     eventually("the loop says what it waits for", || {

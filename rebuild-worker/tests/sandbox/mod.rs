@@ -1,15 +1,22 @@
-//! The real binary in a folder of its own, and what it said.
+//! The real binary in a folder of its own, with a ledger in whichever database the tests are run over, and what it said.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
+use recoup::store::fresh::{Fresh, backend};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder with, in time, a ledger in it.
+/// A folder with, in time, a ledger in it; or in a schema of its own.
 pub(crate) struct Sandbox {
+    /// The ledger, unless a run names another one.
+    pub(crate) ledger: Fresh,
+    /// Others, by name.
+    others: Mutex<BTreeMap<String, Arc<Fresh>>>,
     folder: TempDir,
     pub(crate) environment: Vec<(&'static str, String)>,
 }
@@ -22,22 +29,64 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
+fn is_on_server() -> bool {
+    backend() == "postgres"
+}
+
 impl Sandbox {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let (ledger, environment) = if is_on_server() {
+            let ledger = Fresh::new();
+            let store = ledger.url();
+            (ledger, vec![("RECOUP_STORE", store)])
+        } else {
+            // Where it is by default.
+            let file = folder.path().join("recoup-data/recoup.db");
+            (Fresh::at(file), Vec::new())
+        };
         Self {
+            ledger,
+            others: Mutex::default(),
             folder,
-            environment: Vec::new(),
+            environment,
         }
+    }
+
+    /// For what is about a file: none, and said so, where the tests are run over a server.
+    pub(crate) fn on_file() -> Option<Self> {
+        if is_on_server() {
+            eprintln!("skipped: it is about a ledger's file");
+            return None;
+        }
+        Some(Self::new())
+    }
+
+    /// Another ledger of the same kind, by a name of the test's.
+    pub(crate) fn other(&self, name: &str) -> Arc<Fresh> {
+        let make = || {
+            Arc::new(if is_on_server() {
+                Fresh::new()
+            } else {
+                Fresh::at(self.path(&format!("{name}.db")))
+            })
+        };
+        let mut others = self.others.lock().expect("nobody panicked");
+        Arc::clone(others.entry(name.to_owned()).or_insert_with(make))
+    }
+
+    /// The option that leads to it.
+    pub(crate) fn store(&self, name: &str) -> String {
+        format!("--store {}", self.other(name).url())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The ledger's file, unless a run names another one.
-    pub(crate) fn ledger(&self) -> PathBuf {
-        self.path("recoup-data/recoup.db")
+    /// The ledger's file.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.ledger.file().expect("it is one")
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {

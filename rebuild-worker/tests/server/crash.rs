@@ -45,7 +45,10 @@ async fn a_server_that_crashes_five_times_under_load_loses_nothing_that_was_told
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let server = Arc::clone(&server);
-        let crashed = tokio::task::spawn_blocking(move || server.crash());
+        let crashed = tokio::task::spawn_blocking(move || {
+            server.end_at_once();
+            server.recover();
+        });
         crashed.await.expect("it crashes and recovers");
     }
     running.await.expect("every caller is answered in the end");

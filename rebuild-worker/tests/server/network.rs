@@ -128,7 +128,7 @@ async fn a_thousand_lost_answers_make_no_duplicate_and_no_false_failure() {
 async fn positions_are_in_the_order_of_commits_and_have_no_holes() {
     for is_kept in [true, false] {
         recoup_kurrentdb_standin::keep_logs();
-    let fresh = Fresh::new();
+        let fresh = Fresh::new();
         let clock = Arc::new(SystemClock);
         let (database, other) = (fresh.open(clock.clone()).await, fresh.open(clock).await);
         let ledger = Ledger::new(database.as_store(), Policies::default());

@@ -115,7 +115,7 @@ async fn requests(
     server.write_all(&startup).await?;
     loop {
         let message = message(&mut client, 1).await?;
-        let fate = if message.starts_with(b"Q") && &message[5..] == b"COMMIT\0" {
+        let fate = if message.starts_with(b"Q") && message.ends_with(b"COMMIT\0") {
             let mut fates = state.fates.lock().expect("nobody panicked");
             fates.pop_front().unwrap_or(Fate::Fine)
         } else {

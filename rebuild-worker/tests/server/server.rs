@@ -33,9 +33,13 @@ impl Server {
         server
     }
 
-    /// Ends it at once, as a crash does, and lets it recover.
-    pub(crate) fn crash(&self) {
+    /// Ends it at once, as a crash does.
+    pub(crate) fn end_at_once(&self) {
         self.script("crash");
+    }
+
+    /// Lets it recover.
+    pub(crate) fn recover(&self) {
         assert_eq!(self.script("start"), self.url, "it is found again");
     }
 

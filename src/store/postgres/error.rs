@@ -4,9 +4,15 @@
 
 use std::time::Duration;
 
-use sqlx::Error;
+use sqlx::{Error, Executor, PgConnection};
 
 use crate::store::StoreError;
+
+/// How a transaction is committed.
+///
+/// The server answers the COMMIT of a transaction in which a statement has failed with a rollback, and that of none with a warning; here both look like
+/// success. So a statement stands before it that only a transaction takes, and only a whole one: where it is refused, COMMIT is not carried out.
+const COMMIT: &str = "SAVEPOINT whole; COMMIT";
 
 /// Maps an error of anything but COMMIT. Nothing is committed: the transaction is rolled back, by us or with its connection.
 pub(super) fn store_error(error: &Error) -> StoreError {
@@ -41,14 +47,14 @@ pub(super) fn store_error(error: &Error) -> StoreError {
 
 /// Whether an error of COMMIT leaves it open if the transaction is stored.
 ///
-/// A constraint or a conflict that COMMIT itself found does not: the server has rolled back. After anything else, a lost connection or a
-/// server that is going down above all, the commit may be there.
+/// A constraint or a conflict that COMMIT itself found does not: the server has rolled back. Nor does a transaction in which a statement had failed before. After anything
+/// else, a lost connection or a server that is going down above all, the commit may be there.
 pub(super) fn is_unknown_after_commit(error: &Error) -> bool {
     let Error::Database(answer) = error else {
         return true;
     };
     let code = answer.code().unwrap_or_default();
-    !matches!(code.get(..2), Some("23" | "40"))
+    !matches!(code.get(..2), Some("23" | "40")) && code != "25P02"
 }
 
 /// Whether it says that the connection is of no more use; then what was asked for on it has not been answered.
@@ -62,6 +68,13 @@ pub(super) fn is_lost(error: &Error) -> bool {
         Error::Io(_) | Error::Protocol(_) | Error::Tls(_) | Error::WorkerCrashed => true,
         _ => false,
     }
+}
+
+/// Commits the transaction that `connection` is in: a success means that it is stored.
+pub(super) async fn commit(connection: &mut PgConnection, patience: Duration) -> Result<(), Error> {
+    answered_within(patience, connection.execute(COMMIT))
+        .await
+        .map(|_| ())
 }
 
 /// Waits for what the server was asked for, and no longer than `patience`: then it is as if the connection were lost.

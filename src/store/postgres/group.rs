@@ -9,14 +9,14 @@
 //! 4. *Commit*, which releases the lock once everybody sees what was written: so positions are in the order of commits and have no holes.
 //!
 //! Each is sent only after the one before it was answered. That makes an answer after an `Unknown` mean something: where a COMMIT is still on its way, its transaction
-//! holds the lock, so a repeat of the append waits for it and sees what it led to. An error before COMMIT was sent wrote nothing; COMMIT is never sent behind a statement that
-//! failed, as the server answers it with a rollback that looks like success.
+//! holds the lock, so a repeat of the append waits for it and sees what it led to. An error before COMMIT was sent wrote nothing, and COMMIT is never sent behind a statement
+//! that failed.
 
 use std::collections::{BTreeSet, HashMap};
 
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row as _};
 
-use super::error::{answered_within, is_lost, is_unknown_after_commit, store_error};
+use super::error::{self, answered_within, is_lost, is_unknown_after_commit, store_error};
 use super::writer::Context;
 use crate::account::{AccountState, Admission, Floor, MonthState};
 use crate::clock::{BudgetMonth, Timestamp};
@@ -78,8 +78,8 @@ pub(super) async fn commit(
             is_lost,
         });
     }
-    let done = match answered_within(context.answer_within, connection.execute("COMMIT")).await {
-        Ok(_) => {
+    let done = match error::commit(connection, context.answer_within).await {
+        Ok(()) => {
             context.clock.saw(start.posted_at);
             Done {
                 answers,

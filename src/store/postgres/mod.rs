@@ -21,6 +21,8 @@ mod hints;
 mod open;
 mod pool;
 mod session;
+#[cfg(test)]
+mod tests;
 mod time;
 mod writer;
 
@@ -368,29 +370,4 @@ pub(crate) async fn meddle(
         .iter()
         .map(|row| (0..row.len()).map(|column| text(row, column)).collect());
     Ok((rows.collect::<Result<_, String>>()?, 0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_shown_without_its_password() {
-        let shown = [
-            (
-                "postgres://u:secret@h:1/d?schema=s",
-                "postgres://u@h:1/d?schema=s",
-            ),
-            ("postgresql://h/d", "postgresql://h/d"),
-            (
-                "postgres://u:se%40cret@h/d?password=secret&schema=s",
-                "postgres://u@h/d?schema=s",
-            ),
-        ];
-        for (url, expected) in shown {
-            assert_eq!(without_password(url).unwrap(), expected);
-        }
-        let options = format!("{:?}", Options::at("postgres://u:secret@h/d"));
-        assert!(!options.contains("secret"), "{options}");
-    }
 }

@@ -1,16 +1,18 @@
 //! The connections of a process but for the one that appends, and the transactions on them.
 //!
-//! Work runs on a thread that may block ([`Session`]); what it runs in is begun and ended here. A connection that failed, or whose answer did not come in time, is closed and
-//! not given back. A connection that died while it lay idle shows at the first statement on it, before any work was done: then another one is taken.
+//! Work runs on a thread that may block ([`Session`]); what it runs in is begun and ended here. A connection that failed, or whose answer did not come in time, or whose work panicked,
+//! or whose caller went away while a transaction was begun, is closed and not given back ([`Lent`]): the next work would find itself in a transaction of somebody else's. A connection
+//! that died while it lay idle shows at the first statement on it, before any work was done: then another one is taken.
 //!
 //! Bounds: connections, of which scans take at most half; a wait for one, or for another writing transaction, is as long as the patience.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Executor, Postgres, Row as _};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Postgres, Row as _};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
@@ -57,6 +59,39 @@ pub(crate) struct Pool {
     locks: Locks,
     busy_timeout: Duration,
     clock: Arc<DatabaseClock>,
+}
+
+/// A connection of the pool's. One that is not given back in so many words is closed, and with it ends the transaction that it may be in.
+pub(super) struct Lent(Option<PoolConnection<Postgres>>);
+
+impl Lent {
+    /// For whoever comes next. It is in no transaction.
+    pub(super) fn give_back(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Deref for Lent {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.0.as_ref().expect("it is taken as it is dropped")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.0.as_mut().expect("it is taken as it is dropped")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            // Without a word to the server, which might not answer.
+            drop(connection.detach());
+        }
+    }
 }
 
 /// What a connection is given back with.
@@ -193,12 +228,13 @@ impl Pool {
         }
     }
 
-    async fn acquire(&self) -> Result<PoolConnection<Postgres>, StoreError> {
+    async fn acquire(&self) -> Result<Lent, StoreError> {
         let acquired = self.connections.acquire().await;
-        acquired.map_err(|error| store_error(&error))
+        let lent = acquired.map(|connection| Lent(Some(connection)));
+        lent.map_err(|error| store_error(&error))
     }
 
-    async fn begin_reading(&self) -> Result<PoolConnection<Postgres>, StoreError> {
+    async fn begin_reading(&self) -> Result<Lent, StoreError> {
         self.begin(format!(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {NOW}"
         ))
@@ -206,7 +242,7 @@ impl Pool {
     }
 
     /// Begins a transaction, and reads the server's clock.
-    async fn begin(&self, script: String) -> Result<PoolConnection<Postgres>, StoreError> {
+    async fn begin(&self, script: String) -> Result<Lent, StoreError> {
         loop {
             let mut connection = self.acquire().await?;
             let asked = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(script.clone())));
@@ -221,14 +257,13 @@ impl Pool {
                 }
                 Ok(Err(error)) => error,
                 Err(_) => {
-                    drop(connection.detach());
                     let cause = "the server has not answered".to_owned();
                     return Err(StoreError::Unavailable { cause });
                 }
             };
             let failed = store_error(&error);
             let was_idle = self.connections.num_idle() > 0;
-            drop(connection.detach());
+            drop(connection);
             // Whatever lay idle as long may have died, too; each is tried once.
             if !is_lost(&error) || !was_idle {
                 return Err(failed);
@@ -239,7 +274,7 @@ impl Pool {
     /// Runs `work` in the transaction that `connection` is in, and ends it.
     async fn in_transaction<T, E>(
         &self,
-        connection: PoolConnection<Postgres>,
+        connection: Lent,
         patience: Duration,
         turn: Turn,
         end: End,
@@ -251,8 +286,8 @@ impl Pool {
     {
         let work = move |tx: &Transaction<'_>| {
             let result = work(tx);
-            let is_good = result.is_ok();
-            match (tx.end_postgres(end == End::Commit && is_good), result) {
+            let is_commit = end == End::Commit && result.is_ok();
+            match (tx.end_postgres(is_commit), result) {
                 (Ok(()), result) => result,
                 (Err(_), Err(error)) => Err(error),
                 (Err(error), Ok(_)) if end == End::Commit => Err(error.into()),
@@ -267,7 +302,7 @@ impl Pool {
     /// Runs `work` on a thread that may block. Gives what it came to, and whether the connection was lost over it.
     async fn on_thread<T, E>(
         &self,
-        connection: PoolConnection<Postgres>,
+        connection: Lent,
         patience: Duration,
         turn: Turn,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,

@@ -2,18 +2,20 @@
 //!
 //! Statements are written `?1`, `?2`, … as everywhere in [`crate::sql`], and prepared once for each connection. Every wait ends: an answer that
 //! does not come within the bound, or a connection that is lost, makes the session useless, and whoever owns it throws the connection away.
+//!
+//! A statement that fails ends what can be kept: the server carries out nothing behind it. So work that passes over such an error does not commit either: the
+//! session remembers the first one, rolls back, and answers with it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::{Arguments, AssertSqlSafe, Executor, PgConnection, Postgres, Row as _};
 use tokio::runtime::Handle;
 
-use super::error::{answered_within, is_lost, store_error};
-use super::pool::commit_error;
+use super::error::{self, answered_within, is_lost, store_error};
+use super::pool::{Lent, commit_error};
 use crate::sql::Value;
 use crate::store::StoreError;
 
@@ -26,10 +28,12 @@ const MAX_PARAMETERS: usize = 65_535;
 /// A connection that a thread drives.
 pub(crate) struct Session {
     runtime: Handle,
-    connection: RefCell<PoolConnection<Postgres>>,
+    connection: RefCell<Lent>,
     /// How long an answer may take.
     patience: Duration,
     is_lost: Cell<bool>,
+    /// The error of the first statement that failed.
+    failed: RefCell<Option<StoreError>>,
     /// The number of the lock that orders appends.
     log_lock: i64,
 }
@@ -37,7 +41,7 @@ pub(crate) struct Session {
 impl Session {
     pub(super) const fn new(
         runtime: Handle,
-        connection: PoolConnection<Postgres>,
+        connection: Lent,
         (patience, log_lock): (Duration, i64),
     ) -> Self {
         Self {
@@ -45,6 +49,7 @@ impl Session {
             connection: RefCell::new(connection),
             patience,
             is_lost: Cell::new(false),
+            failed: RefCell::new(None),
             log_lock,
         }
     }
@@ -52,20 +57,36 @@ impl Session {
     /// Gives the connection back to where it came from; one that was lost is closed. Says if it was.
     pub(super) fn give_back(self) -> bool {
         let was_lost = self.is_lost.get();
+        let connection = self.connection.into_inner();
         if was_lost {
-            // Given back, it would be asked once more whether it lives.
-            drop(self.connection.into_inner().detach());
+            drop(connection);
+        } else {
+            connection.give_back();
         }
         was_lost
     }
 
-    /// Ends the transaction. An error of COMMIT, after which it may be stored, is [`StoreError::Unconfirmed`].
-    pub(crate) fn end(&self, is_commit: bool) -> Result<(), StoreError> {
-        let end = if is_commit { "COMMIT" } else { "ROLLBACK" };
-        let ended = self.ask(async |connection| connection.execute(end).await)?;
-        ended.map(|_| ()).map_err(|error| {
+    /// Commits. An error after which it may be stored is [`StoreError::Unconfirmed`]; after a statement that failed nothing is, and its error is given.
+    pub(crate) fn commit(&self) -> Result<(), StoreError> {
+        if let Some(error) = self.failed.take() {
+            // What the work says that it did was not done, however this ends.
+            let _ = self.roll_back();
+            return Err(error);
+        }
+        let patience = self.patience;
+        let ended = self.ask(async |connection| error::commit(connection, patience).await)?;
+        ended.map_err(|error| {
             self.is_lost.set(true);
             commit_error(&error)
+        })
+    }
+
+    /// Rolls back.
+    pub(crate) fn roll_back(&self) -> Result<(), StoreError> {
+        let ended = self.ask(async |connection| connection.execute("ROLLBACK").await)?;
+        ended.map(|_| ()).map_err(|error| {
+            self.is_lost.set(true);
+            store_error(&error)
         })
     }
 
@@ -90,7 +111,11 @@ impl Session {
     ) -> Result<T, StoreError> {
         self.ask(ask)?.map_err(|error| {
             self.is_lost.set(is_lost(&error));
-            store_error(&error)
+            let error = store_error(&error);
+            self.failed
+                .borrow_mut()
+                .get_or_insert_with(|| error.clone());
+            error
         })
     }
 
