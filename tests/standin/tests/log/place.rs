@@ -18,7 +18,8 @@ use recoup::store::kurrentdb::{Options, StreamPrefix};
 use recoup_kurrentdb_standin::Standin;
 use uuid::Uuid;
 
-use crate::world::{bounded, options, options_at, standin};
+use crate::events::{charge, settle};
+use crate::world::{bounded, open, options, options_at, standin};
 
 /// A server, and what the test's streams begin with.
 #[derive(Debug)]
@@ -88,16 +89,21 @@ impl Place {
             aloud("SKIPPED: RECOUP_TEST_KURRENTDB_URL is not set");
             return None;
         };
+        Some(Self::at(url).await)
+    }
+
+    /// A prefix on the server at `url`.
+    async fn at(url: String) -> Self {
         let last = ReadAllOptions::default()
             .backwards()
             .position(StreamPosition::End)
             .max_count(1);
         let last = read_all(&client(&url), &last).await;
         let before = last.first().expect("no server's log is empty").position;
-        Some(Self {
+        Self {
             prefix: format!("test.{}.", Uuid::new_v4().simple()),
             server: Server::Given { url, before },
-        })
+        }
     }
 
     /// How to open the test's ledger.
@@ -215,4 +221,25 @@ impl Drop for Place {
             aloud(&format!("LEFT: streams that begin with {}", self.prefix));
         }
     }
+}
+
+/// What was given, somebody else's streams, comes back as it was.
+#[tokio::test]
+async fn a_test_deletes_its_streams_and_no_others() {
+    let standin = standin(1).await;
+    let place = Place::at(standin.connection_string()).await;
+    let neighbour = Place::at(standin.connection_string()).await;
+    standin.put("job-j", "t", b"x");
+    for place in [&place, &neighbour] {
+        let log = open(place.options()).await;
+        settle(&log, charge("j")).await;
+        place.write("somebody", "t", b"x").await;
+    }
+    drop(place);
+    assert_eq!(standin.requests().deletions, 3);
+    assert_eq!(neighbour.events("job-j").await.len(), 1);
+    assert_eq!(neighbour.events("ledger").await.len(), 1);
+    let is_marked = |stream: &str| standin.records().iter().any(|it| it.stream == stream);
+    assert!(!is_marked("$$job-j"));
+    assert!(!is_marked(&format!("$${}job-j", neighbour.prefix)));
 }

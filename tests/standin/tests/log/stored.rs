@@ -185,3 +185,86 @@ async fn a_connection_that_cannot_work_is_refused() {
     })
     .await;
 }
+
+/// Both found no ledger; the second one's creation is answered first, and the first one's with a conflict.
+#[tokio::test]
+async fn who_comes_second_with_a_creation_opens_what_the_first_made() {
+    let standin = standin(1).await;
+    standin.fail_appends([AppendFate::Delayed]);
+    let late = tokio::spawn(open(options(&standin)));
+    let arrived = async {
+        while standin.held() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    bounded("the late creation", arrived).await;
+    let early = open(options(&standin)).await;
+    assert_eq!(standin.release(), 1);
+    let late = bounded("the late one to open", late).await;
+    let late = late.expect("it does not panic");
+    assert_eq!(late.identity(), early.identity());
+    let again = open(options(&standin)).await;
+    assert_eq!(again.identity(), early.identity());
+}
+
+/// What no repeat would change is said at once, and nothing is written.
+#[tokio::test]
+async fn a_refusal_is_told_and_not_tried_again() {
+    let standin = standin(1).await;
+    let log = open(options(&standin)).await;
+    let appends = standin.requests().appends;
+    standin.fail_appends([AppendFate::Denied]);
+    let denied = log.append(charge("j")).await;
+    assert!(
+        matches!(denied, Err(StoreError::ReadOnly { .. })),
+        "{denied:?}"
+    );
+    let mut large = charge("j");
+    large.events[0].data = vec![0; 1_100_000];
+    let refused = log.append(large).await;
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable { cause }) if cause.contains("Maximum")),
+        "{refused:?}"
+    );
+    assert_eq!(standin.requests().appends, appends + 2);
+    let there = log.read_stream(&name("j"), Revision::FIRST).await;
+    assert_eq!(there, Ok(Vec::new()));
+}
+
+/// A stream with a tombstone is damage, and said to be; the other streams are as they were.
+#[tokio::test]
+async fn a_stream_that_was_deleted_for_good_is_damage() {
+    let standin = standin(1).await;
+    let log = open(options(&standin)).await;
+    settle(&log, charge("good")).await;
+    settle(&log, charge("gone")).await;
+    let client = kurrentdb::Client::new(standin.connection_string().parse().expect("its own"));
+    let client = client.expect("no files are needed");
+    let any = kurrentdb::TombstoneStreamOptions::default();
+    let gone = bounded("it", client.tombstone_stream("recoup.job-gone", &any)).await;
+    gone.expect("it is there");
+    let is_damage = |error: &StoreError| matches!(error, StoreError::Damaged { .. });
+    let read = log.read_stream(&name("gone"), Revision::FIRST).await;
+    assert!(read.as_ref().is_err_and(is_damage), "{read:?}");
+    let answer = log.append(start("gone")).await;
+    assert!(answer.as_ref().is_err_and(is_damage), "{answer:?}");
+    assert!(is_committed(&log.append(start("good")).await));
+}
+
+/// The client's subscription spins when its stream ends cleanly. Whatever is done with a log, it opens none.
+#[tokio::test]
+async fn a_log_opens_no_subscription() {
+    let standin = standin(1).await;
+    let (waiting, appending) = (open(options(&standin)).await, open(options(&standin)).await);
+    let mut signal = waiting.appended();
+    signal.borrow_and_update();
+    settle(&appending, charge("j")).await;
+    bounded("the signal", signal.changed())
+        .await
+        .expect("the log lives");
+    settle(&waiting, start("j")).await;
+    let all = waiting.read_all(Position::START, 10).await;
+    assert_eq!(all.expect("readable").len(), 3);
+    assert!(standin.requests().all > 0);
+    assert_eq!(standin.requests().subscriptions, 0);
+}
