@@ -1,20 +1,19 @@
-//! A stand-in for KurrentDB to try recoup on: it keeps its log in memory, and everything is gone with it.
+//! A stand-in on the machine's clock, until its standard input ends: to try what is written for a server.
 //!
-//! `cargo run -p recoup-kurrentdb-standin --example serve [NODES]` prints the connection string, and serves until it is ended.
-
-use std::process::ExitCode;
+//! `cargo run -p recoup-kurrentdb-standin --example serve [NODES]` prints the connection string.
+#![expect(clippy::print_stdout, reason = "who starts it reads where it is")]
 
 use recoup_kurrentdb_standin::Standin;
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    let nodes = std::env::args().nth(1).map_or(Ok(1), |text| text.parse());
-    let Ok(nodes @ 1..=9) = nodes else {
-        eprintln!("the number of nodes is 1 to 9");
-        return ExitCode::from(2);
-    };
-    let standin = Standin::cluster(nodes).await;
+async fn main() {
+    let nodes = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let standin = Standin::cluster(nodes.unwrap_or(1)).await;
     println!("{}", standin.connection_string());
-    std::future::pending::<()>().await;
-    ExitCode::SUCCESS
+    let end =
+        tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    end.await.ok();
+    // What the tests of another program leave behind.
+    let deletions = standin.requests().deletions;
+    println!("{} records, {deletions} deletions", standin.records().len());
 }

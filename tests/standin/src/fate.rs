@@ -19,6 +19,10 @@ pub enum AppendFate {
     CommittedWithoutPosition,
     /// Not answered, and written when [`Standin::release`](crate::Standin::release) is called.
     Held,
+    /// The same, and answered then.
+    Delayed,
+    /// The same as `Held`, and taken by the leader's writer, which waits for the other nodes: a repeat is not answered either, anything else on the stream is a conflict.
+    Unreplicated,
     /// The server's own wait ran out; written when [`Standin::release`](crate::Standin::release) is called.
     HeldThenAborted,
     /// Not written; the server's own wait ran out.
@@ -29,6 +33,8 @@ pub enum AppendFate {
     NotLeader(Leader),
     /// Not written: the node is starting.
     NotReady,
+    /// Not written: the caller may not.
+    Denied,
 }
 
 /// What a node that does not lead says about the one that does.
@@ -56,7 +62,7 @@ pub enum ReadFate {
     Stalled(usize),
     /// So many events, then every connection to the node is cut.
     CutAfter(usize),
-    /// Looks at so many events of the log and ends cleanly, whether it found one or not.
+    /// Looks at so many events of the log or the stream and ends cleanly, whether it found one or not.
     ShortOf(usize),
     /// The server's own wait ran out.
     Aborted,
@@ -64,6 +70,17 @@ pub enum ReadFate {
     NotLeader(Leader),
     /// The node is starting.
     NotReady,
+}
+
+/// What becomes of a subscription.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubscriptionFate {
+    /// As the server does it.
+    Fine,
+    /// So many messages, the confirmation among them, then a clean end.
+    EndedAfter(usize),
+    /// So many messages, of which the last may get lost, then every connection to the node is cut.
+    CutAfter(usize),
 }
 
 type Script<F> = Box<dyn FnMut(&str) -> F + Send>;

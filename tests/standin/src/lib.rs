@@ -11,8 +11,12 @@
 //! - **Gossip** and `requires-leader`: a node that does not lead answers `NotFound` with the leader's place in the trailers, or `Unknown` where no majority
 //!   lives.
 //!
-//! What it leaves out: subscriptions, regular expressions, batches, deletion, users, TLS. Replication takes no time: the nodes share one log,
-//! which outlives them, as a disk does.
+//! - **Deletion**: a stream that is deleted is not found, and goes on with its numbers when somebody writes to it again; one with a tombstone is gone for good.
+//! - **Subscriptions**: confirmed, caught up event by event with checkpoints between them, told that they have, and then fed.
+//! - **The wire**: a connection breaks at the frame or the byte that a test names ([`Standin::cut_after`]).
+//!
+//! What it leaves out: regular expressions, batches, persistent subscriptions, metadata of streams, users, scavenges, TLS. Replication takes no time unless a test says so: the nodes
+//! share one log, which outlives them, as a disk does.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -31,6 +35,7 @@ mod kept;
 mod log;
 mod node;
 mod services;
+mod traffic;
 pub mod wire;
 
 use std::fmt;
@@ -40,12 +45,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 use fate::Fates;
-pub use fate::{AppendFate, Leader, ReadFate};
+pub use fate::{AppendFate, Leader, ReadFate, SubscriptionFate};
 pub use kept::keep_logs;
 pub use log::Record;
-use log::{Expected, Log, Proposed};
+use log::{Expected, Log, Outcome, Proposed};
 use node::Node;
 use services::Service;
+use tokio::sync::{oneshot, watch};
+pub use traffic::{Direction, Traffic, Unit};
 
 /// Where the stand-in reads the time: units of 100 ns since 1970.
 pub type Ticks = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -70,6 +77,10 @@ pub struct Requests {
     pub gossip: u64,
     /// Questions about what the server can do: one for each connection that a client settles on.
     pub features: u64,
+    /// Subscriptions.
+    pub subscriptions: u64,
+    /// Deletions.
+    pub deletions: u64,
 }
 
 /// What the nodes share.
@@ -80,6 +91,9 @@ struct Shared {
     appends: Mutex<Fates<AppendFate>>,
     streams: Mutex<Fates<ReadFate>>,
     all: Mutex<Fates<ReadFate>>,
+    subscriptions: Mutex<Fates<SubscriptionFate>>,
+    /// Changes when something was written.
+    written: watch::Sender<()>,
     members: Mutex<Members>,
     requests: Mutex<Requests>,
 }
@@ -93,11 +107,26 @@ impl fmt::Debug for Shared {
     }
 }
 
+impl Shared {
+    fn write(&self, append: &Held) -> Outcome {
+        let now = (self.now)();
+        let mut log = locked(&self.log);
+        let outcome = log.append(&append.stream, append.expected, &append.events, now);
+        drop(log);
+        self.written.send_replace(());
+        outcome
+    }
+}
+
 /// An append that is written later than its caller waits.
 struct Held {
     stream: String,
     expected: Expected,
     events: Vec<Proposed>,
+    /// Whether the writer has it.
+    is_taken: bool,
+    /// Who waits for the answer.
+    answer: Option<oneshot::Sender<Outcome>>,
 }
 
 #[derive(Debug, Default)]
@@ -154,6 +183,8 @@ impl Standin {
             appends: Mutex::new(Fates::new(|_| AppendFate::Fine)),
             streams: Mutex::new(Fates::new(|_| ReadFate::Fine)),
             all: Mutex::new(Fates::new(|_| ReadFate::Fine)),
+            subscriptions: Mutex::new(Fates::new(|_| SubscriptionFate::Fine)),
+            written: watch::Sender::default(),
             members: Mutex::default(),
             requests: Mutex::default(),
         });
@@ -236,19 +267,47 @@ impl Standin {
     }
 
     fn set_alive(&self, node: usize, is_alive: bool) {
-        let mut members = locked(&self.shared.members);
-        members.all[node].is_alive = is_alive;
-        members.elect();
+        self.change(|members| {
+            members.all[node].is_alive = is_alive;
+            members.elect();
+        });
     }
 
     /// Makes another node lead, and lets the old leader live.
     pub fn elect(&self, node: usize) {
-        locked(&self.shared.members).leader = Some(node);
+        self.change(|members| members.leader = Some(node));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Members)) {
+        let mut members = locked(&self.shared.members);
+        let before = members.leader;
+        change(&mut members);
+        let is_other = members.leader != before;
+        drop(members);
+        if is_other {
+            locked(&self.shared.log).forget_recent();
+        }
     }
 
     /// Cuts every connection to a node, which goes on.
     pub fn cut(&self, node: usize) {
         self.nodes[node].cut();
+    }
+
+    /// Cuts every connection to a node when so much more has gone in this direction, counted over all of them. The next connection is welcome.
+    pub fn cut_after(&self, node: usize, direction: Direction, unit: Unit, count: u64) {
+        self.nodes[node].arm(direction, unit, count);
+    }
+
+    /// Takes back what [`Self::cut_after`] asked for; says whether it had not come to that yet.
+    pub fn defuse(&self, node: usize) -> bool {
+        self.nodes[node].defuse()
+    }
+
+    /// What has gone to a node and from it.
+    #[must_use]
+    pub fn traffic(&self, node: usize) -> Traffic {
+        self.nodes[node].traffic()
     }
 
     /// The fates of the next appends, in order of arrival; after them the script's.
@@ -281,20 +340,26 @@ impl Standin {
         *locked(&self.shared.all) = Fates::new(script);
     }
 
+    /// The fates of the next subscriptions.
+    pub fn fail_subscriptions(&self, fates: impl IntoIterator<Item = SubscriptionFate>) {
+        locked(&self.shared.subscriptions).queue(fates);
+    }
+
     /// Writes the appends that are held, in order of arrival, as far as their streams still are where they expect them; says how many were held.
     pub fn release(&self) -> usize {
         let held = std::mem::take(&mut *locked(&self.shared.held));
-        let now = (self.shared.now)();
-        let mut log = locked(&self.shared.log);
-        for append in &held {
-            let Held {
-                stream,
-                expected,
-                events,
-            } = append;
-            log.append(stream, *expected, events, now);
+        let count = held.len();
+        for append in held {
+            let outcome = self.shared.write(&append);
+            // Who waits may have gone away.
+            append.answer.map(|answer| answer.send(outcome));
         }
-        held.len()
+        count
+    }
+
+    /// Loses the appends that are held, as a new leader does that never had them; says how many were held.
+    pub fn lose(&self) -> usize {
+        std::mem::take(&mut *locked(&self.shared.held)).len()
     }
 
     /// How many appends are held.
@@ -307,6 +372,13 @@ impl Standin {
     pub fn put(&self, stream: &str, event_type: &str, data: &[u8]) {
         let now = (self.shared.now)();
         locked(&self.shared.log).put(stream, event_type, data, now);
+        self.shared.written.send_replace(());
+    }
+
+    /// Hides what is before `revision` from reads of the stream, as somebody does who sets `$tb` or `$maxCount` in its metadata.
+    pub fn truncate(&self, stream: &str, revision: u64) {
+        let now = (self.shared.now)();
+        locked(&self.shared.log).truncate(stream, revision, now);
     }
 
     /// Changes what is stored, as no server does.

@@ -3,8 +3,10 @@
 //! Every append is checked and written under one lock, which is the server's single writer. Positions are where a record would begin in the
 //! transaction file: they grow by its size, so there are holes between them, and no number in a hole is a position. A record's
 //! commit position is its prepare position. Between the callers' events stand the server's own, in streams that begin with `$`.
+//!
+//! A deleted stream keeps its events in the log, as they stay until a scavenge: reads of the stream no longer show them, and what comes after goes on with its numbers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -67,7 +69,15 @@ pub(crate) enum Outcome {
     },
     /// The stream is elsewhere.
     WrongExpectedVersion { current: Option<u64> },
+    /// The stream was deleted for good.
+    Deleted,
 }
+
+/// Which stream an event was written to, and where.
+type Place = (String, u64);
+
+/// What a deleted stream begins with: nothing that can be.
+const NOTHING: u64 = u64::MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Filter {
@@ -76,7 +86,7 @@ pub(crate) enum Filter {
 }
 
 impl Filter {
-    fn passes(&self, record: &Record) -> bool {
+    pub(crate) fn passes(&self, record: &Record) -> bool {
         let (prefixes, text) = match self {
             Self::Streams(prefixes) => (prefixes, &record.stream),
             Self::Types(prefixes) => (prefixes, &record.event_type),
@@ -96,6 +106,11 @@ pub(crate) enum From {
 pub(crate) struct Log {
     records: Vec<Record>,
     streams: HashMap<String, Vec<usize>>,
+    /// The first revision that reads of a stream show, where that is not 0.
+    shown_from: HashMap<String, u64>,
+    tombstones: HashSet<String>,
+    /// Ids that the leader remembers, for who expects no revision.
+    recent: HashMap<Uuid, Place>,
     end: u64,
     appends: u64,
 }
@@ -140,8 +155,53 @@ impl Log {
             .entry(stream.to_owned())
             .or_default()
             .push(index);
+        let place = (stream.to_owned(), record.revision);
+        self.recent.insert(record.id, place);
         self.records.push(record);
         &self.records[index]
+    }
+
+    /// What a new leader knows of the events that the one before it wrote: not their ids.
+    pub(crate) fn forget_recent(&mut self) {
+        self.recent.clear();
+    }
+
+    /// Hides what is before `revision` from reads of the stream, as `$tb` in its metadata does.
+    pub(crate) fn truncate(&mut self, stream: &str, revision: u64, now: u64) {
+        self.shown_from.insert(stream.to_owned(), revision);
+        self.write(&format!("$${stream}"), own("$metadata"), now);
+    }
+
+    /// Deletes a stream that is where it is expected to be: until somebody writes to it again, or for good.
+    pub(crate) fn delete(
+        &mut self,
+        stream: &str,
+        expected: Expected,
+        is_for_good: bool,
+        now: u64,
+    ) -> Outcome {
+        if self.tombstones.contains(stream) {
+            return Outcome::Deleted;
+        }
+        let current = self.current(stream);
+        let is_there = match expected {
+            Expected::Any | Expected::Exists => current.is_some(),
+            Expected::NoStream => false,
+            Expected::Revision(revision) => current == Some(revision),
+        };
+        if !is_there {
+            return Outcome::WrongExpectedVersion { current };
+        }
+        if is_for_good {
+            self.write(stream, own("$streamDeleted"), now);
+            self.tombstones.insert(stream.to_owned());
+        } else {
+            self.truncate(stream, NOTHING, now);
+        }
+        Outcome::Success {
+            revision: current,
+            position: self.records.last().map(|last| last.commit_position),
+        }
     }
 
     /// The server's rules: where the stream is at the expected revision, no id is looked at; where it is further on, ids alone decide
@@ -153,11 +213,20 @@ impl Log {
         events: &[Proposed],
         now: u64,
     ) -> Outcome {
+        if self.tombstones.contains(stream) {
+            return Outcome::Deleted;
+        }
         let current = self.current(stream);
+        let is_hidden = self.shown_from.get(stream) == Some(&NOTHING);
         let wrong = Outcome::WrongExpectedVersion { current };
         let first = match (expected, current) {
-            (Expected::Any, _) | (Expected::NoStream, None) => None,
-            (Expected::Exists, Some(_)) => None,
+            (Expected::NoStream, None) => None,
+            (Expected::Any, _) | (Expected::Exists, Some(_)) => {
+                match self.remembered(stream, events) {
+                    Some(outcome) => return outcome.unwrap_or(wrong),
+                    None => None,
+                }
+            }
             (Expected::Exists, None) | (Expected::Revision(_), None) => return wrong,
             (Expected::NoStream, Some(_)) => Some(0),
             (Expected::Revision(expected), Some(current)) => match expected.cmp(&current) {
@@ -167,7 +236,16 @@ impl Log {
             },
         };
         if let Some(first) = first {
-            return self.repeated(stream, first, events).unwrap_or(wrong);
+            let repeated = self.repeated(stream, first, events);
+            // To who expects no stream a deleted one is none, unless this is what was in it.
+            let is_new = is_hidden && expected == Expected::NoStream && repeated.is_none();
+            if !is_new {
+                return repeated.unwrap_or(wrong);
+            }
+        }
+        if is_hidden {
+            let next = current.map_or(0, |last| last + 1);
+            self.truncate(stream, next, now);
         }
         let mut written = Outcome::Success {
             revision: current,
@@ -185,6 +263,23 @@ impl Log {
             self.write("$stats-127.0.0.1:2113", own("$statsCollected"), now);
         }
         written
+    }
+
+    /// What the leader remembers of these ids, where no revision is expected: nothing of the first, or all of them, or too few to be a repeat.
+    fn remembered(&self, stream: &str, events: &[Proposed]) -> Option<Option<Outcome>> {
+        let known = |event: &Proposed| {
+            let (of, revision) = self.recent.get(&event.id)?;
+            (of == stream).then_some(*revision)
+        };
+        known(events.first()?)?;
+        let revisions: Option<Vec<_>> = events.iter().map(known).collect();
+        Some(revisions.and_then(|revisions| {
+            let index = self.streams[stream].get(usize::try_from(*revisions.last()?).ok()?)?;
+            Some(Outcome::Success {
+                revision: revisions.last().copied(),
+                position: Some(self.records[*index].commit_position),
+            })
+        }))
     }
 
     /// What a repeat is answered with: success, if every id is where it would have been written.
@@ -206,7 +301,12 @@ impl Log {
         })
     }
 
-    /// One stream's events; none if it does not exist.
+    /// Whether a stream was deleted for good.
+    pub(crate) fn is_tombstone(&self, stream: &str) -> bool {
+        self.tombstones.contains(stream)
+    }
+
+    /// One stream's events; none if it does not exist, or was deleted.
     pub(crate) fn stream(
         &self,
         stream: &str,
@@ -214,8 +314,13 @@ impl Log {
         is_backwards: bool,
         limit: usize,
     ) -> Option<Vec<Record>> {
+        let shown_from = self.shown_from.get(stream).copied().unwrap_or(0);
+        if shown_from == NOTHING {
+            return None;
+        }
         let records = self.streams.get(stream)?.iter();
         let records = records.map(|&index| &self.records[index]);
+        let records = records.filter(|record| record.revision >= shown_from);
         let read = if is_backwards {
             let last = match from {
                 From::Start => 0,
@@ -339,6 +444,46 @@ mod tests {
         assert_eq!(log.append("s", Expected::Revision(2), &two, 0), wrong);
         // At the current revision the same ids are written again.
         assert!(at(3)(log.append("s", Expected::Revision(1), &two, 0)));
+    }
+
+    /// Only as long as the leader remembers: without an expected revision the same events may be written again.
+    #[test]
+    fn without_an_expected_revision_memory_decides() {
+        let mut log = Log::new(0);
+        let two = [event(1), event(2)];
+        assert!(at(1)(log.append("s", Expected::Any, &two, 0)));
+        assert!(at(1)(log.append("s", Expected::Any, &two, 0)));
+        assert!(at(0)(log.append("s", Expected::Exists, &two[..1], 0)));
+        let overlap = [event(2), event(3)];
+        let wrong = Outcome::WrongExpectedVersion { current: Some(1) };
+        assert_eq!(log.append("s", Expected::Any, &overlap, 0), wrong);
+        // Known, but of another stream.
+        assert!(at(1)(log.append("t", Expected::Any, &two, 0)));
+        log.forget_recent();
+        assert!(at(3)(log.append("s", Expected::Any, &two, 0)));
+    }
+
+    #[test]
+    fn a_deleted_stream_goes_on_with_its_numbers() {
+        let mut log = Log::new(0);
+        let shown = |log: &Log| log.stream("s", From::Start, false, 10).map(|it| it.len());
+        log.append("s", Expected::NoStream, &[event(1), event(2)], 0);
+        let early = log.delete("s", Expected::Revision(0), false, 0);
+        assert_eq!(early, Outcome::WrongExpectedVersion { current: Some(1) });
+        assert!(at(1)(log.delete("s", Expected::Exists, false, 0)));
+        assert_eq!(shown(&log), None);
+        // What was in it is still a repeat; anything else begins anew.
+        assert!(at(0)(log.append("s", Expected::NoStream, &[event(1)], 0)));
+        assert!(at(2)(log.append("s", Expected::NoStream, &[event(3)], 0)));
+        assert_eq!(shown(&log), Some(1));
+        assert!(at(2)(log.delete("s", Expected::Any, true, 0)));
+        assert_eq!(
+            log.append("s", Expected::Any, &[event(4)], 0),
+            Outcome::Deleted
+        );
+        assert!(log.is_tombstone("s"));
+        let missing = log.delete("t", Expected::Any, false, 0);
+        assert_eq!(missing, Outcome::WrongExpectedVersion { current: None });
     }
 
     #[test]

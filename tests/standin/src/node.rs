@@ -1,9 +1,9 @@
-//! A node: a port that is open while it lives, and connections that can be cut.
+//! A node: a port that is open while it lives, and connections that can be cut: at once, or where its meter says.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
+
+use crate::traffic::{Direction, Frames, Meter, Traffic, Unit};
 
 /// How long a port may be taken by somebody else before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +34,7 @@ struct Life {
 pub(crate) struct Node {
     port: u16,
     life: Mutex<Life>,
+    meter: Mutex<Meter>,
 }
 
 impl Node {
@@ -40,8 +43,8 @@ impl Node {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.expect("the machine has a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let life = Mutex::default();
-        (Self { port, life }, listener)
+        let (life, meter) = (Mutex::default(), Mutex::default());
+        (Self { port, life, meter }, listener)
     }
 
     pub(crate) const fn port(&self) -> u16 {
@@ -71,6 +74,9 @@ impl Node {
             Ok::<_, io::Error>(Guarded {
                 stream,
                 cut: Box::pin(cut.cancelled_owned()),
+                node: Arc::clone(&node),
+                sent: Frames::of(Direction::FromNode),
+                received: Frames::of(Direction::ToNode),
             })
         });
         let server = tokio::spawn(async move {
@@ -116,6 +122,22 @@ impl Node {
         }
     }
 
+    pub(crate) fn arm(&self, direction: Direction, unit: Unit, count: u64) {
+        self.meter().arm(direction, unit, count);
+    }
+
+    pub(crate) fn defuse(&self) -> bool {
+        self.meter().defuse()
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.meter().traffic()
+    }
+
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn abandon(&self) {
         self.with(|life| {
             life.end.cancel();
@@ -133,9 +155,27 @@ impl Node {
 struct Guarded {
     stream: TcpStream,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    node: Arc<Node>,
+    sent: Frames,
+    received: Frames,
 }
 
 impl Guarded {
+    /// Counts what was read behind `before`, and takes back what came after the fuse had blown; says whether it has.
+    fn pass(&mut self, buffer: &mut ReadBuf<'_>, before: usize) -> bool {
+        let direction = Direction::ToNode;
+        let node = Arc::clone(&self.node);
+        let mut meter = node.meter();
+        let read = &buffer.filled()[before..];
+        if read.is_empty() {
+            return false;
+        }
+        let allowed = meter.allows(direction, &self.received, read);
+        let is_blown = meter.passed(direction, &mut self.received, &read[..allowed]);
+        buffer.set_filled(before + allowed);
+        is_blown
+    }
+
     fn is_cut(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         match self.cut.as_mut().poll(context) {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionReset.into()),
@@ -151,7 +191,12 @@ impl AsyncRead for Guarded {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.is_cut(context)?;
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.pass(buffer, before) {
+            self.node.cut();
+            self.is_cut(context)?;
+        }
         // The client waits for an acknowledgement before it sends the rest of a small request; delayed as usual, it costs each one 40 ms.
         #[cfg(target_os = "linux")]
         self.stream.set_quickack(true)?;
@@ -166,7 +211,20 @@ impl AsyncWrite for Guarded {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.is_cut(context)?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let direction = Direction::FromNode;
+        let allowed = self.node.meter().allows(direction, &self.sent, bytes);
+        let written = if allowed == 0 && !bytes.is_empty() {
+            0
+        } else {
+            ready!(Pin::new(&mut self.stream).poll_write(context, &bytes[..allowed]))?
+        };
+        let (node, written) = (Arc::clone(&self.node), &bytes[..written]);
+        let is_blown = node.meter().passed(direction, &mut self.sent, written);
+        if is_blown {
+            node.cut();
+            self.is_cut(context)?;
+        }
+        Poll::Ready(Ok(written.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

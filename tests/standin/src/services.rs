@@ -5,11 +5,13 @@
 )]
 
 mod append;
+mod delete;
 mod read;
+mod subscribe;
 
 use std::sync::Arc;
 
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -101,6 +103,16 @@ fn timed_out() -> Status {
     Status::aborted("Operation timed out: the commit took too long")
 }
 
+fn stream_deleted() -> Status {
+    let mut metadata = MetadataMap::new();
+    metadata.insert("exception", MetadataValue::from_static("stream-deleted"));
+    Status::with_metadata(
+        tonic::Code::FailedPrecondition,
+        "the stream is deleted",
+        metadata,
+    )
+}
+
 fn name(identifier: Option<StreamIdentifier>) -> Result<String, Status> {
     let identifier = identifier.ok_or_else(|| Status::invalid_argument("no stream is named"))?;
     String::from_utf8(identifier.stream_name)
@@ -139,12 +151,17 @@ impl Streams for Service {
         self.answer_append(request.into_inner()).await
     }
 
-    async fn delete(&self, _: Request<DeleteReq>) -> Result<Response<DeleteResp>, Status> {
-        Err(Status::unimplemented("the stand-in deletes nothing"))
+    async fn delete(&self, request: Request<DeleteReq>) -> Result<Response<DeleteResp>, Status> {
+        self.check_leader(request.metadata(), true)?;
+        self.answer_delete(request.into_inner())
     }
 
-    async fn tombstone(&self, _: Request<TombstoneReq>) -> Result<Response<TombstoneResp>, Status> {
-        Err(Status::unimplemented("the stand-in deletes nothing"))
+    async fn tombstone(
+        &self,
+        request: Request<TombstoneReq>,
+    ) -> Result<Response<TombstoneResp>, Status> {
+        self.check_leader(request.metadata(), true)?;
+        self.answer_tombstone(request.into_inner())
     }
 
     async fn batch_append(

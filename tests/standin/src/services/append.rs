@@ -2,9 +2,11 @@
 
 use std::future::pending;
 
+use tokio::sync::oneshot;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Response, Status, Streaming};
 
-use super::{Service, id_of, name, not_leader, not_ready, timed_out};
+use super::{Service, id_of, name, not_leader, not_ready, stream_deleted, timed_out};
 use crate::fate::AppendFate;
 use crate::log::{Expected, Outcome, Proposed};
 use crate::wire::event_store::client::streams::append_req::options::ExpectedStreamRevision;
@@ -43,33 +45,55 @@ impl Service {
             };
             bytes += message.data.len();
             if bytes > MAX_APPEND_BYTES {
-                let text = format!("Maximum Append Size of {MAX_APPEND_BYTES} Exceeded.");
-                return Err(Status::invalid_argument(text));
+                return Err(too_large());
             }
             events.push(proposed(message)?);
+        }
+        if let Some(outcome) = self.taken(&stream, &events) {
+            return match outcome {
+                Some(conflict) => answer(conflict, expected),
+                // The server drops a repeat of what it has not committed yet.
+                None => pending().await,
+            };
         }
         let fate = locked(&self.shared.appends).draw(&stream);
         let append = Held {
             stream,
             expected,
             events,
+            is_taken: fate == AppendFate::Unreplicated,
+            answer: None,
         };
         self.dispose(fate, append).await
+    }
+
+    /// What an append meets that the writer has taken and not committed: a conflict, or, if it is the same one, no answer at all.
+    fn taken(&self, stream: &str, events: &[Proposed]) -> Option<Option<Outcome>> {
+        let held = locked(&self.shared.held);
+        let taken = held
+            .iter()
+            .find(|held| held.is_taken && held.stream == stream)?;
+        let first = |events: &[Proposed]| events.first().map(|event| event.id);
+        if first(&taken.events) == first(events) {
+            return Some(None);
+        }
+        let before = match taken.expected {
+            Expected::Revision(revision) => revision + 1,
+            Expected::Any | Expected::Exists | Expected::NoStream => 0,
+        };
+        let current = (before + taken.events.len() as u64).checked_sub(1);
+        Some(Some(Outcome::WrongExpectedVersion { current }))
     }
 
     async fn dispose(
         &self,
         fate: AppendFate,
-        append: Held,
+        mut append: Held,
     ) -> Result<Response<AppendResp>, Status> {
-        let write = || {
-            let now = (self.shared.now)();
-            let mut log = locked(&self.shared.log);
-            log.append(&append.stream, append.expected, &append.events, now)
-        };
         let expected = append.expected;
+        let write = || self.shared.write(&append);
         match fate {
-            AppendFate::Fine => Ok(answer(write(), expected)),
+            AppendFate::Fine => answer(write(), expected),
             AppendFate::CommittedThenCut => {
                 write();
                 self.node.cut();
@@ -89,11 +113,21 @@ impl Service {
                         revision,
                         position: None,
                     },
-                    wrong @ Outcome::WrongExpectedVersion { .. } => wrong,
+                    other @ (Outcome::WrongExpectedVersion { .. } | Outcome::Deleted) => other,
                 };
-                Ok(answer(outcome, expected))
+                answer(outcome, expected)
             }
-            AppendFate::Held => {
+            AppendFate::Delayed => {
+                let (sender, receiver) = oneshot::channel();
+                append.answer = Some(sender);
+                locked(&self.shared.held).push(append);
+                match receiver.await {
+                    Ok(outcome) => answer(outcome, expected),
+                    // It was lost.
+                    Err(_) => pending().await,
+                }
+            }
+            AppendFate::Held | AppendFate::Unreplicated => {
                 locked(&self.shared.held).push(append);
                 pending().await
             }
@@ -108,11 +142,12 @@ impl Service {
             }
             AppendFate::NotLeader(leader) => Err(not_leader(&leader)),
             AppendFate::NotReady => Err(not_ready()),
+            AppendFate::Denied => Err(Status::permission_denied("Access Denied")),
         }
     }
 }
 
-fn expected(option: Option<ExpectedStreamRevision>) -> Result<Expected, Status> {
+pub(super) fn expected(option: Option<ExpectedStreamRevision>) -> Result<Expected, Status> {
     match option {
         Some(ExpectedStreamRevision::Any(())) => Ok(Expected::Any),
         Some(ExpectedStreamRevision::StreamExists(())) => Ok(Expected::Exists),
@@ -125,6 +160,17 @@ fn expected(option: Option<ExpectedStreamRevision>) -> Result<Expected, Status> 
             "no revision is expected, or one that cannot be",
         )),
     }
+}
+
+fn too_large() -> Status {
+    let mut metadata = MetadataMap::new();
+    metadata.insert(
+        "exception",
+        MetadataValue::from_static("maximum-append-size-exceeded"),
+    );
+    metadata.insert("maximum-append-size", MetadataValue::from(MAX_APPEND_BYTES));
+    let text = format!("Maximum Append Size of {MAX_APPEND_BYTES} Exceeded.");
+    Status::with_metadata(tonic::Code::InvalidArgument, text, metadata)
 }
 
 fn proposed(message: ProposedMessage) -> Result<Proposed, Status> {
@@ -148,7 +194,7 @@ fn proposed(message: ProposedMessage) -> Result<Proposed, Status> {
     })
 }
 
-fn answer(outcome: Outcome, expected: Expected) -> Response<AppendResp> {
+fn answer(outcome: Outcome, expected: Expected) -> Result<Response<AppendResp>, Status> {
     let result = match outcome {
         Outcome::Success { revision, position } => Answer::Success(Success {
             current_revision_option: Some(revision.map_or(
@@ -176,8 +222,9 @@ fn answer(outcome: Outcome, expected: Expected) -> Response<AppendResp> {
                 ..WrongExpectedVersion::default()
             })
         }
+        Outcome::Deleted => return Err(stream_deleted()),
     };
-    Response::new(AppendResp {
+    Ok(Response::new(AppendResp {
         result: Some(result),
-    })
+    }))
 }

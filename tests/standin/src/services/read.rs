@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
-use super::{Answers, Service, name, not_leader, not_ready, timed_out};
+use super::{Answers, Service, name, not_leader, not_ready, stream_deleted, timed_out};
 use crate::fate::ReadFate;
 use crate::locked;
 use crate::log::{Filter, From, Record};
@@ -44,8 +44,13 @@ impl Service {
         let options = request
             .options
             .ok_or_else(|| Status::invalid_argument("a read has options"))?;
-        let Some(CountOption::Count(limit)) = options.count_option else {
-            return Err(Status::unimplemented("the stand-in has no subscriptions"));
+        let limit = match options.count_option {
+            Some(CountOption::Count(limit)) => limit,
+            Some(CountOption::Subscription(_)) => {
+                self.check_leader(&metadata, false)?;
+                return self.answer_subscription(options);
+            }
+            None => return Err(Status::invalid_argument("a read has a count")),
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let is_backwards = options.read_direction == i32::from(ReadDirection::Backwards);
@@ -93,7 +98,10 @@ impl Service {
             ReadFate::NotReady => return Err(not_ready()),
         };
         let answers = match stream {
-            Some(stream) => self.of_stream(&options, &stream, is_backwards, limit),
+            Some(stream) if locked(&self.shared.log).is_tombstone(&stream) => {
+                return Err(stream_deleted());
+            }
+            Some(stream) => self.of_stream(&options, &stream, is_backwards, limit.min(scanned)),
             None => self.of_all(options, is_backwards, limit, scanned)?,
         };
         Ok(Response::new(self.send(answers, manner)))
@@ -189,7 +197,7 @@ impl Service {
     }
 }
 
-fn filter(options: FilterOptions) -> Result<Filter, Status> {
+pub(super) fn filter(options: FilterOptions) -> Result<Filter, Status> {
     let prefixes = |expression: Expression| {
         if expression.regex.is_empty() {
             Ok(expression.prefix)
@@ -214,7 +222,7 @@ fn identifier(stream: &str) -> Option<StreamIdentifier> {
     })
 }
 
-fn event(record: Record) -> Content {
+pub(super) fn event(record: Record) -> Content {
     let Record {
         commit_position,
         prepare_position,

@@ -2,4 +2,5 @@
 
 mod faults;
 mod protocol;
+mod subscriptions;
 mod world;

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kurrentdb::{CurrentRevision, Error, StreamPosition, StreamState};
+use kurrentdb::{
+    CurrentRevision, DeleteStreamOptions, Error, StreamPosition, StreamState,
+    TombstoneStreamOptions,
+};
 use recoup_kurrentdb_standin::{AppendFate, Standin};
 use uuid::Uuid;
 
-use crate::world::{all, append, client_of, log, of, stream};
+use crate::world::{all, append, bounded, client_of, log, of, stream};
 
 const EMPTY: StreamState = StreamState::NoStream;
 
@@ -226,4 +229,38 @@ async fn two_of_three_die_and_nobody_leads_until_one_is_back() {
     append(&client, "s", after(0), &[2])
         .await
         .expect("the log outlived its nodes");
+}
+
+#[tokio::test]
+async fn a_deleted_stream_is_not_found_and_one_with_a_tombstone_is_gone() {
+    let standin = Standin::start().await;
+    let client = client_of(&standin);
+    append(&client, "s", EMPTY, &[1, 2]).await.expect("new");
+    let early = DeleteStreamOptions::default().stream_state(after(0));
+    let early = bounded("a deletion", client.delete_stream("s", &early)).await;
+    assert!(matches!(early, Err(Error::Grpc { .. })), "{early:?}");
+    let exists = DeleteStreamOptions::default().stream_state(StreamState::StreamExists);
+    let deleted = bounded("a deletion", client.delete_stream("s", &exists)).await;
+    deleted.expect("it is there");
+    let missing = stream(&client, "s", 0).await;
+    assert!(
+        matches!(missing, Err(Error::ResourceNotFound)),
+        "{missing:?}"
+    );
+    // Its events stay in the log until a scavenge, and its numbers go on.
+    let ours = log(&client, &all().filter(of("s")))
+        .await
+        .expect("readable");
+    assert_eq!(ours.len(), 2);
+    let anew = append(&client, "s", EMPTY, &[3]).await.expect("as new");
+    assert_eq!(anew.next_expected_version, 2);
+    assert_eq!(stream(&client, "s", 0).await.expect("there").len(), 1);
+    let tombstone = TombstoneStreamOptions::default().stream_state(StreamState::Any);
+    let gone = bounded("a deletion", client.tombstone_stream("s", &tombstone)).await;
+    gone.expect("it is there");
+    let gone = stream(&client, "s", 0).await;
+    assert!(matches!(gone, Err(Error::ResourceDeleted)), "{gone:?}");
+    let gone = append(&client, "s", StreamState::Any, &[4]).await;
+    assert!(matches!(gone, Err(Error::ResourceDeleted)), "{gone:?}");
+    assert_eq!(standin.requests().deletions, 3);
 }

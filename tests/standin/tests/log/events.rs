@@ -17,7 +17,7 @@ pub(crate) fn job(id: &str) -> Stream {
     Stream::Job(JobId::new(id).expect("a literal is a valid id"))
 }
 
-pub(crate) fn charged(amount: i64, month: &str) -> Event {
+fn charged(amount: i64, month: &str) -> Event {
     let cost = Cost::new(amount).expect("a literal is a valid cost");
     Event::Job(JobEvent::Charged(Charged {
         posting: Posting {
@@ -49,9 +49,14 @@ pub(crate) fn append(id: &str, expected: Expected, events: Vec<Event>) -> Append
     Append::new(&job(id), expected, &command, events, None)
 }
 
-/// A job's first event.
+/// A job's first event, in a month that no server's clock has left behind.
 pub(crate) fn charge(id: &str) -> Append {
-    append(id, Expected::NoStream, vec![charged(40, "2026-11")])
+    charge_in(id, "2126-11")
+}
+
+/// The same in another month.
+pub(crate) fn charge_in(id: &str, month: &str) -> Append {
+    append(id, Expected::NoStream, vec![charged(40, month)])
 }
 
 /// Its second and third.

@@ -88,28 +88,6 @@ async fn of_appends_whose_answers_are_lost_none_is_missing_and_none_is_twice() {
     assert_once(&standin, 96, 3);
 }
 
-/// The answer to a repeat is a success of the server's, and a conflict here: only one sending has been stored, and its caller is to be told so once.
-#[tokio::test]
-async fn of_two_identical_appends_one_is_committed() {
-    let standin = standin(1).await;
-    let log = open(options(&standin)).await;
-    assert!(is_committed(&log.append(charge("j")).await));
-    assert_eq!(log.append(charge("j")).await, conflict(0));
-    assert!(is_committed(&log.append(start("j")).await));
-    assert_eq!(log.append(charge("j")).await, conflict(2));
-}
-
-/// The same ids with other bytes: the server does not look at them.
-#[tokio::test]
-async fn the_bytes_that_were_first_are_the_answer() {
-    let standin = standin(1).await;
-    let log = open(options(&standin)).await;
-    let mut other = charge("j");
-    other.events[0].data.push(0);
-    assert!(is_committed(&log.append(charge("j")).await));
-    assert_eq!(log.append(other).await, conflict(0));
-}
-
 #[tokio::test]
 async fn a_success_without_a_position_is_read_back() {
     let standin = standin(1).await;

@@ -1,36 +1,15 @@
-//! What the server is given, what is refused of what it gives, and which ledger it is.
+//! What is refused of what a server gives, its clock, and which ledger it is, as far as only a stand-in can be told to show it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use recoup::clock::{Clock, ManualClock, Timestamp, Zone};
-use recoup::credits::Scale;
-use recoup::store::kurrentdb::{Log, OpenError, Options, StreamPrefix};
+use recoup::clock::{Clock, ManualClock, Timestamp};
+use recoup::store::kurrentdb::{Log, OpenError, Options};
 use recoup::store::{Appended, Expected, Position, Revision, StoreError};
 use recoup_kurrentdb_standin::{AppendFate, Standin};
-use serde_json::{Value, json};
 
-use crate::events::{append, charge, charged, is_committed, name, settle, start, started};
+use crate::events::{append, charge, charge_in, is_committed, name, settle, start, started};
 use crate::world::{bounded, noon, open, options, standin, ticks};
-
-#[tokio::test]
-async fn the_server_is_given_what_its_tools_understand() {
-    let standin = standin(1).await;
-    let log = open(options(&standin)).await;
-    let append = charge("j/1");
-    settle(&log, append.clone()).await;
-    let records = standin.records();
-    let record = records.last().expect("not empty");
-    assert_eq!(record.stream, "recoup.job-j%2F1");
-    assert_eq!(record.event_type, "recoup.job.charged");
-    assert_eq!(record.content_type, "application/octet-stream");
-    assert_eq!(record.data, append.events[0].data);
-    assert_eq!(record.id, append.events[0].id.get());
-    let metadata: Value = serde_json::from_slice(&record.metadata).expect("JSON");
-    assert_eq!(metadata["$correlationId"], json!("j/1"));
-    assert_eq!(metadata["$causationId"], json!("j/1 at 0"));
-    assert_eq!(metadata["recoup"]["version"], json!(1));
-}
 
 /// The crate's own field has whole seconds.
 #[tokio::test]
@@ -62,11 +41,12 @@ async fn nothing_is_charged_in_a_month_that_is_over() {
     let servers = ManualClock::starting_at(noon());
     let standin = Standin::with(1, ticks(Arc::new(servers.clone()))).await;
     let log = open(options(&standin)).await;
-    assert!(is_committed(&log.append(charge("november")).await));
+    assert!(is_committed(
+        &log.append(charge_in("november", "2026-11")).await
+    ));
     servers.advance(Duration::from_secs(2 * 86_400));
-    let december = append("j", Expected::NoStream, vec![charged(40, "2026-12")]);
-    assert!(is_committed(&log.append(december).await));
-    let late = log.append(charge("k")).await;
+    assert!(is_committed(&log.append(charge_in("j", "2026-12")).await));
+    let late = log.append(charge_in("k", "2026-11")).await;
     assert_eq!(late, Ok(Appended::Conflict { current: None }));
     // Nothing but a charge has a month to be late for.
     let after = Expected::Exact(Revision::FIRST);
@@ -135,86 +115,6 @@ async fn a_server_that_tells_no_positions_is_refused() {
     assert!(matches!(read, Err(StoreError::Damaged { .. })), "{read:?}");
 }
 
-/// Before anything was seen there is no month that is over, wherever midnight is.
-#[tokio::test]
-async fn the_first_charge_is_in_time_in_every_zone() {
-    for zone in ["America/New_York", "Pacific/Kiritimati"] {
-        let standin = standin(1).await;
-        let zone = Zone::parse(zone).expect("a zone");
-        let log = open(Options {
-            zone: Some(zone),
-            ..options(&standin)
-        })
-        .await;
-        assert!(is_committed(&log.append(charge("j")).await));
-    }
-}
-
-/// Only the ledger's streams are read: not the server's, not another program's, not another ledger's.
-#[tokio::test]
-async fn ledgers_share_a_server_and_see_themselves() {
-    let standin = standin(1).await;
-    let prefixed = |prefix| Options {
-        prefix: StreamPrefix::new(prefix).expect("a literal is a prefix"),
-        ..options(&standin)
-    };
-    let one = open(prefixed("a.")).await;
-    let other = open(prefixed("a.b.")).await;
-    assert_ne!(one.identity().ledger, other.identity().ledger);
-    settle(&one, charge("j")).await;
-    standin.put("a.jobs", "t", b"x");
-    standin.put("job-j", "t", b"x");
-    settle(&other, charge("j")).await;
-    settle(&other, start("j")).await;
-    assert_eq!(
-        one.read_all(Position::START, 10)
-            .await
-            .expect("readable")
-            .len(),
-        1
-    );
-    assert_eq!(
-        other
-            .read_all(Position::START, 10)
-            .await
-            .expect("readable")
-            .len(),
-        3
-    );
-    assert!(one.head().await.expect("readable") < other.head().await.expect("readable"));
-}
-
-#[tokio::test]
-async fn a_ledger_keeps_what_it_was_created_with() {
-    let standin = standin(1).await;
-    let seoul = Zone::parse("Asia/Seoul").expect("a zone");
-    let two = Scale::new(2).expect("a scale");
-    let with = |zone, scale| Options {
-        zone,
-        scale,
-        ..options(&standin)
-    };
-    let log = open(with(Some(seoul), Some(two))).await;
-    assert_eq!((log.identity().zone, log.identity().scale), (seoul, two));
-    for (zone, scale) in [(None, None), (Some(seoul), None), (Some(seoul), Some(two))] {
-        let again = open(with(zone, scale)).await;
-        assert_eq!(again.identity(), log.identity());
-    }
-    let three = Scale::new(3).expect("a scale");
-    for (options, what) in [
-        (with(Some(Zone::UTC), None), "zone"),
-        (with(None, Some(three)), "scale"),
-    ] {
-        let refused = Log::open(options).await.expect_err("it never changes");
-        assert!(
-            matches!(refused, OpenError::Differs { what: it, .. } if it == what),
-            "{refused}"
-        );
-    }
-    // The identity is no event of the log.
-    assert_eq!(log.head().await, Ok(Position::START));
-}
-
 /// The first one's creation arrives and is held; the second one finds nothing and creates; then the first one's is written, too late.
 #[tokio::test]
 async fn of_two_who_create_a_ledger_one_does() {
@@ -247,19 +147,6 @@ async fn a_creation_whose_answer_is_lost_is_tried_again() {
         let again = open(options(&standin)).await;
         assert_eq!(log.identity(), again.identity());
     }
-}
-
-#[tokio::test]
-async fn events_without_a_ledger_are_not_taken_over() {
-    let standin = standin(1).await;
-    standin.put("recoup.job-j", "recoup.job.charged", b"x");
-    let refused = Log::open(options(&standin))
-        .await
-        .expect_err("whose are they?");
-    assert!(
-        matches!(refused, OpenError::Store(StoreError::Damaged { .. })),
-        "{refused}"
-    );
 }
 
 #[tokio::test]
@@ -297,4 +184,87 @@ async fn a_connection_that_cannot_work_is_refused() {
         ..options(&standin)
     })
     .await;
+}
+
+/// Both found no ledger; the second one's creation is answered first, and the first one's with a conflict.
+#[tokio::test]
+async fn who_comes_second_with_a_creation_opens_what_the_first_made() {
+    let standin = standin(1).await;
+    standin.fail_appends([AppendFate::Delayed]);
+    let late = tokio::spawn(open(options(&standin)));
+    let arrived = async {
+        while standin.held() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    bounded("the late creation", arrived).await;
+    let early = open(options(&standin)).await;
+    assert_eq!(standin.release(), 1);
+    let late = bounded("the late one to open", late).await;
+    let late = late.expect("it does not panic");
+    assert_eq!(late.identity(), early.identity());
+    let again = open(options(&standin)).await;
+    assert_eq!(again.identity(), early.identity());
+}
+
+/// What no repeat would change is said at once, and nothing is written.
+#[tokio::test]
+async fn a_refusal_is_told_and_not_tried_again() {
+    let standin = standin(1).await;
+    let log = open(options(&standin)).await;
+    let appends = standin.requests().appends;
+    standin.fail_appends([AppendFate::Denied]);
+    let denied = log.append(charge("j")).await;
+    assert!(
+        matches!(denied, Err(StoreError::ReadOnly { .. })),
+        "{denied:?}"
+    );
+    let mut large = charge("j");
+    large.events[0].data = vec![0; 1_100_000];
+    let refused = log.append(large).await;
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable { cause }) if cause.contains("Maximum")),
+        "{refused:?}"
+    );
+    assert_eq!(standin.requests().appends, appends + 2);
+    let there = log.read_stream(&name("j"), Revision::FIRST).await;
+    assert_eq!(there, Ok(Vec::new()));
+}
+
+/// A stream with a tombstone is damage, and said to be; the other streams are as they were.
+#[tokio::test]
+async fn a_stream_that_was_deleted_for_good_is_damage() {
+    let standin = standin(1).await;
+    let log = open(options(&standin)).await;
+    settle(&log, charge("good")).await;
+    settle(&log, charge("gone")).await;
+    let client = kurrentdb::Client::new(standin.connection_string().parse().expect("its own"));
+    let client = client.expect("no files are needed");
+    let any = kurrentdb::TombstoneStreamOptions::default();
+    let gone = bounded("it", client.tombstone_stream("recoup.job-gone", &any)).await;
+    gone.expect("it is there");
+    let is_damage = |error: &StoreError| matches!(error, StoreError::Damaged { .. });
+    let read = log.read_stream(&name("gone"), Revision::FIRST).await;
+    assert!(read.as_ref().is_err_and(is_damage), "{read:?}");
+    let answer = log.append(start("gone")).await;
+    assert!(answer.as_ref().is_err_and(is_damage), "{answer:?}");
+    assert!(is_committed(&log.append(start("good")).await));
+}
+
+/// The client's subscription spins when its stream ends cleanly. Whatever is done with a log, it opens none.
+#[tokio::test]
+async fn a_log_opens_no_subscription() {
+    let standin = standin(1).await;
+    let (waiting, appending) = (open(options(&standin)).await, open(options(&standin)).await);
+    let mut signal = waiting.appended();
+    signal.borrow_and_update();
+    settle(&appending, charge("j")).await;
+    bounded("the signal", signal.changed())
+        .await
+        .expect("the log lives");
+    settle(&waiting, start("j")).await;
+    let all = waiting.read_all(Position::START, 10).await;
+    assert_eq!(all.expect("readable").len(), 3);
+    assert!(standin.requests().all > 0);
+    assert_eq!(standin.requests().subscriptions, 0);
 }

@@ -33,10 +33,15 @@ pub(crate) async fn standin(nodes: usize) -> Standin {
 
 /// Patience that is long for a server that answers, and short for a test.
 pub(crate) fn options(standin: &Standin) -> Options {
+    options_at(standin.connection_string())
+}
+
+/// The same, for the server at `connection`.
+pub(crate) fn options_at(connection: String) -> Options {
     Options {
         connect_within: Duration::from_secs(10),
         answer_within: Duration::from_secs(10),
-        ..Options::at(standin.connection_string())
+        ..Options::at(connection)
     }
 }
 
