@@ -129,6 +129,7 @@ fn classify_one(cause: &(dyn std::error::Error + 'static)) -> Option<(Exit, Opti
             BackfillError::Store(error) => classify_one(error),
             BackfillError::NotEmpty => Some((Exit::Failed, Some("not_empty"))),
             BackfillError::Other { .. } => Some((Exit::Failed, Some("backfilling"))),
+            BackfillError::NoPast => Some((Exit::Failed, Some("no_past"))),
         };
     }
     let store = cause.downcast_ref::<StoreError>()?;

@@ -50,6 +50,9 @@ pub enum BackfillError {
         /// That file's digest.
         sha256: String,
     },
+    /// The log is stamped by the server that keeps it.
+    #[error("a log in KurrentDB has its server's instants: it takes no past")]
+    NoPast,
     /// The store did not do as it was asked.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -158,6 +161,9 @@ impl Database {
 }
 
 fn begin(tx: &Transaction<'_>, sha256: &str) -> Result<Begun, BackfillError> {
+    if tx.is_beside_its_log() {
+        return Err(BackfillError::NoPast);
+    }
     tx.hold_log()?;
     match tx.read_backfill()? {
         Backfill::None => {

@@ -53,6 +53,10 @@ impl<'a> LogImport<'a> {
     /// Begins, if the ledger is empty. `now` is this machine's: a log from the future is refused, as the store's clock, which never goes back behind the
     /// log, would stand still until then, and with it every timer.
     pub fn begin(tx: &'a Transaction<'a>, now: Timestamp) -> Result<Self, ImportError> {
+        if tx.is_beside_its_log() {
+            let why = "a log in KurrentDB has its server's instants: it takes over no other log";
+            return Err(ImportError::Event(why.to_owned()));
+        }
         // The past of a ledger comes from one place: not from a log where a file of commands has begun.
         tx.hold_log()?;
         let used =

@@ -6,6 +6,7 @@
 
 mod reset;
 mod skip;
+mod skip_figures;
 
 use std::io::IsTerminal;
 
@@ -36,6 +37,9 @@ enum WayOut {
     /// Move a halted projection past the one event that it is halted at, such as: project skip --projection jobs --position 812
     /// --reason "a trial type". Its rows lack that event, and the audit says so, until the projection is reset.
     Skip(skip::Args),
+    /// Move account figures beside a log in KurrentDB past the one event that they are halted at: until then no charge is admitted. They lack it for good,
+    /// and the audit says so.
+    SkipFigures(skip_figures::Args),
     /// Make the rows of one projection anew, from the start of the log: also the way out when another build made them.
     Reset(reset::Args),
 }
@@ -65,6 +69,7 @@ pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
     let session = global.open().await?;
     match args.way_out {
         Some(WayOut::Skip(args)) => return skip::run(&session, args).await,
+        Some(WayOut::SkipFigures(args)) => return skip_figures::run(&session, args).await,
         Some(WayOut::Reset(args)) => return reset::run(&session, args).await,
         None => {}
     }

@@ -386,16 +386,18 @@ impl Shared {
         }
     }
 
-    /// Appends what reserves nothing; what takes credit is in the figures when it is answered.
+    /// Appends what reserves nothing; what takes credit is in the figures when it is answered, also by a conflict: its own first sending may be what it met.
     async fn append_and_fold(&self, append: Append) -> Result<Appended, StoreError> {
         let takes = append.events.iter().any(|new| takes_credit(&new.event));
         let answer = self.log.append(append).await?;
-        if let Appended::Committed { position, .. } = answer
-            && takes
-            && let Err(error) = self.fold_to(position).await
-        {
+        let folded = match (&answer, takes) {
+            (Appended::Committed { position, .. }, true) => self.fold_to(*position).await,
+            (Appended::Conflict { .. }, true) => self.catch_up().await,
+            (Appended::Refused(_) | Appended::Unknown { .. }, true) | (_, false) => Ok(()),
+        };
+        if let Err(error) = folded {
             // It is stored, and folded sooner or later: its caller is told so.
-            tracing::warn!(%position, %error, "an event that takes credit is not in the figures yet");
+            tracing::warn!(%error, "an event that takes credit is not in the figures yet");
         }
         Ok(answer)
     }
@@ -473,7 +475,15 @@ impl Shared {
         self.catch_up().await?;
         let old = self.beside.glance(read).await?;
         for reservation in &old {
-            self.void(reservation).await?;
+            match self.void(reservation).await {
+                Ok(()) => {}
+                // Nobody is there to be asked: the others would have to wait for the same.
+                Err(error @ StoreError::Unavailable { .. }) => return Err(error),
+                Err(error) => {
+                    let stream = &reservation.stream;
+                    tracing::warn!(stream.name = %stream, %error, "a reservation cannot be given up");
+                }
+            }
         }
         self.catch_up().await?;
         Ok(old.len())
@@ -498,7 +508,7 @@ impl Shared {
 /// Whether an event may leave less to be spent than before.
 fn takes_credit(event: &Event) -> bool {
     match event.posting() {
-        Some(posting) => posting.amount < 0 || posting.held > 0,
+        Some(posting) => posting.held > posting.amount,
         None => matches!(event, Event::Account(AccountEvent::LimitsSet(_))),
     }
 }

@@ -3,5 +3,6 @@
 mod binding;
 mod conformance;
 mod figures;
+mod projected;
 mod reservations;
 mod world;

@@ -1,0 +1,157 @@
+//! Projections, audit and rebuild over a log in KurrentDB: positions have holes, streams begin with what was ruled out, and pages are shown what the log says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use recoup::job::FailureClass;
+use recoup::sql::Database;
+use recoup::{Attempt, EventStore, JobCommand, JobId, Ledger, Policies};
+use recoup_kurrentdb_standin::AppendFate;
+use recoup_projections::audit::audit;
+use recoup_projections::{Projection, Projections};
+use recoup_rebuild_worker::rebuild::{Control, Mode, Origin, Request, Run, Window, rebuild};
+
+use crate::world::{World, charge, command, grant, history};
+
+async fn run(ledger: &Ledger, id: &str, job: &str, command_on: JobCommand) {
+    let job = JobId::new(job).expect("an id");
+    let outcome = ledger.job(command(id), job, command_on).await;
+    outcome.expect("it is answered");
+}
+
+/// Jobs that fail, come back late, and some that were ruled out before they were charged.
+async fn busy(world: &World) -> Database {
+    let store = world.open_with(world.hasty()).await.expect("it opens");
+    grant(&store, "a", 1_000).await;
+    for job in ["lost-1", "lost-2"] {
+        world.standin.fail_appends([AppendFate::Cut]);
+        let _ = store.append(charge(job, "a", 7, None)).await;
+    }
+    world.clock.advance(Duration::from_secs(61));
+    assert_eq!(store.recover(Duration::from_secs(60)).await, Ok(2));
+    let ledger = Ledger::new(Arc::new(store.clone()), Policies::default());
+    for number in 0..12 {
+        let job = format!("j{number}");
+        let after = (number == 3).then_some(0);
+        let name = if number == 3 { "lost-1" } else { job.as_str() };
+        store.append(charge(name, "a", 10 + number, after)).await.expect("it is answered");
+        let fail = JobCommand::Fail {
+            attempt: Attempt::FIRST,
+            class: FailureClass::Terminal,
+            reason: None,
+        };
+        run(&ledger, &format!("f{number}"), name, fail).await;
+        if number % 2 == 0 {
+            let succeed = JobCommand::Succeed {
+                attempt: Attempt::FIRST,
+                result: None,
+            };
+            run(&ledger, &format!("s{number}"), name, succeed).await;
+        }
+        world.clock.advance(Duration::from_secs(4 * 3_600));
+    }
+    assert_eq!(history(&store, "lost-2").await, ["recoup.job.voided"]);
+    assert_eq!(history(&store, "lost-1").await[..2], ["recoup.job.voided", "recoup.job.charged"]);
+    store.into()
+}
+
+async fn carry_out(projections: &Projections, window: Window, mode: Mode) -> Run {
+    let request = Request {
+        window,
+        mode,
+        account: None,
+        origin: Origin::Operator,
+    };
+    let run = rebuild(projections, &request, &Control::default()).await;
+    run.expect("it is carried out")
+}
+
+fn tables(world: &World) -> Vec<Vec<Vec<String>>> {
+    let tables = Projection::ALL.map(|projection| {
+        let name = projection.name();
+        world.fresh.table(&format!("SELECT * FROM {name} ORDER BY 1, 2, 3"))
+    });
+    let figures = ["account_state", "account_month"]
+        .map(|name| world.fresh.table(&format!("SELECT * FROM {name} ORDER BY 1, 2")));
+    tables.into_iter().chain(figures).collect()
+}
+
+#[tokio::test]
+async fn pages_of_every_size_give_the_rows_of_one() {
+    let world = World::new(1).await;
+    let database = busy(&world).await;
+    let projections = Projections::open(database.clone()).await.expect("they open");
+    projections.catch_up().await.expect("they catch up");
+    let expected = tables(&world);
+    assert!(expected.iter().take(3).all(|rows| !rows.is_empty()));
+    for page in [1, 2, 7, 1_000] {
+        for projection in Projection::ALL {
+            let why = (None, "a test".to_owned());
+            projections.reset(projection, why).await.expect("it is reset");
+        }
+        let by_page = projections.clone().with_page_events(page);
+        by_page.catch_up().await.expect("they catch up");
+        assert_eq!(tables(&world), expected, "pages of {page}");
+    }
+}
+
+/// A half projected ledger, a whole one, and figures that stand before, at and behind the projections: all of it agrees.
+#[tokio::test]
+async fn an_untouched_ledger_has_no_violation_wherever_its_tables_stand() {
+    let world = World::new(1).await;
+    let database = busy(&world).await;
+    let violations = || async {
+        let audit = audit(&database).await.expect("it is audited");
+        let findings: Vec<_> = audit.findings.iter().map(|it| format!("{it:?}")).collect();
+        (audit.violations, findings)
+    };
+    assert_eq!(violations().await, (0, Vec::new()));
+    database.settle_figures().await.expect("they are settled");
+    assert_eq!(violations().await, (0, Vec::new()));
+    let projections = Projections::open(database.clone()).await.expect("they open");
+    projections.catch_up().await.expect("they catch up");
+    assert_eq!(violations().await, (0, Vec::new()));
+    world.fresh.execute("UPDATE reservations SET cost = 1");
+    world.fresh.execute("INSERT INTO reservations VALUES ('job-j1', 0, 'c', 'a', 5, NULL, 0)");
+    let (count, findings) = violations().await;
+    assert_eq!(count, 1, "{findings:?}");
+    world.fresh.execute("DELETE FROM reservations");
+    world.fresh.execute("UPDATE account_state SET balance = balance + 1");
+    let (count, findings) = violations().await;
+    assert_eq!(count, 1, "{findings:?}");
+}
+
+/// Rows that were altered, deleted and invented, in tables whose log is elsewhere: found, repaired, and clean afterwards.
+#[tokio::test]
+async fn a_rebuild_finds_and_repairs_what_differs() {
+    let world = World::new(1).await;
+    let database = busy(&world).await;
+    database.settle_figures().await.expect("they are settled");
+    let projections = Projections::open(database).await.expect("they open");
+    projections.catch_up().await.expect("they catch up");
+    let before = tables(&world);
+    for window in [Window::Last(2), Window::Last(30), Window::All] {
+        let run = carry_out(&projections, window, Mode::Verify).await;
+        assert_eq!(run.rows_different, 0, "{window:?}");
+        assert!(run.rows_checked > 0, "{window:?}");
+    }
+    world.fresh.execute(
+        "UPDATE daily_usage SET charged = charged * 12 / 5;
+        INSERT INTO daily_usage VALUES ('ghost', '2026-11-30', 'video', 1, 0, 0, 1, 1);
+        UPDATE account_state SET balance = balance - 1",
+    );
+    let verified = carry_out(&projections, Window::All, Mode::Verify).await;
+    assert!(verified.rows_different >= 3, "{verified:?}");
+    let repaired = carry_out(&projections, Window::All, Mode::Repair).await;
+    assert_eq!(repaired.rows_different, verified.rows_different);
+    assert_eq!(tables(&world), before);
+    let again = carry_out(&projections, Window::All, Mode::Verify).await;
+    assert_eq!(again.rows_different, 0);
+    let audit = audit(projections.database()).await.expect("it is audited");
+    assert_eq!(audit.violations, 0, "{:?}", audit.findings);
+    assert!(projections.database().head().await.expect("it is read") > audit_start());
+}
+
+const fn audit_start() -> recoup::Position {
+    recoup::Position::START
+}
