@@ -148,20 +148,36 @@ impl<W: Exclusive> Requests<W> {
     /// What waits, from `first` on: appends for one group, and the work behind them if that is what ends it.
     pub(crate) fn gather(&mut self, first: Waiting<W>) -> (Group, Option<W>) {
         let mut group = Group::default();
-        let mut turn = Some(first);
+        let work = self.fill(&mut group, Some(first));
+        (group, work)
+    }
+
+    /// Adds what has come since to a group, with which there was no work.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn gather_more(&mut self, group: &mut Group) -> Option<W> {
+        let turn = self.next_of(group);
+        self.fill(group, turn)
+    }
+
+    fn fill(&mut self, group: &mut Group, mut turn: Option<Waiting<W>>) -> Option<W> {
         while let Some(Waiting { request, .. }) = turn {
             match request {
                 Request::One(append, reply) => group.push(append, reply),
                 Request::Many(appends, reply) => group.push_many(appends, reply),
-                Request::Exclusive(work) => return (group, Some(work)),
+                Request::Exclusive(work) => return Some(work),
             }
-            turn = if group.len() < MAX_GROUP {
-                self.receiver.try_recv().ok()
-            } else {
-                None
-            };
+            turn = self.next_of(group);
         }
-        (group, None)
+        None
+    }
+
+    /// What waits and may still join.
+    fn next_of(&mut self, group: &Group) -> Option<Waiting<W>> {
+        if group.len() < MAX_GROUP {
+            self.receiver.try_recv().ok()
+        } else {
+            None
+        }
     }
 
     /// Answers everything that has waited for as long as the try that failed. Gives the first request that has not.

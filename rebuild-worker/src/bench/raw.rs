@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Bench, Home};
 use anyhow::Context;
-use recoup::sql::{Database, Transaction, Value};
-use recoup::store::{Position, StoreError};
+use recoup::sql::{Database, Transaction};
+use recoup::store::{Position, StoreError, postgres};
 use rusqlite::{Connection, params};
 
 /// A raw limit: so many events in so long.
@@ -29,15 +29,22 @@ struct AppendRow {
 
 /// Inserts the log's rows into an empty table of the same form, `group` rows a commit, with the same durability. No checks, no figures.
 pub(super) async fn insert_again(bench: &Bench, group: u32) -> anyhow::Result<Raw> {
-    let rows = bench.store.snapshot(read_rows).await?;
     match &bench.home {
         Home::Folder(folder) => {
+            let rows = bench.store.snapshot(read_rows).await?;
             let path = folder.path().join("raw.db");
             tokio::task::spawn_blocking(move || insert(&path, &rows, group as usize))
                 .await
                 .context("the raw insert died")?
         }
-        Home::Schema(_) => insert_on_server(&bench.store, rows, group as usize).await,
+        Home::Schema(url) => {
+            let (events, elapsed) = postgres::insert_again(url, group as usize).await?;
+            Ok(Raw {
+                name: "raw PostgreSQL group insert of the same rows, on one connection",
+                events,
+                elapsed,
+            })
+        }
     }
 }
 
@@ -54,43 +61,6 @@ fn read_rows(tx: &Transaction<'_>) -> Result<Vec<AppendRow>, StoreError> {
             metadata: row.get(5)?,
             body: row.get(6)?,
         })
-    })
-}
-
-/// Few statements of many rows a commit, in a transaction each.
-async fn insert_on_server(
-    store: &Database,
-    rows: Vec<AppendRow>,
-    group: usize,
-) -> anyhow::Result<Raw> {
-    let table = "CREATE TABLE raw_appends (LIKE appends INCLUDING ALL)";
-    store.write(move |tx| tx.execute(table, &[])).await?;
-    let events = rows.iter().map(|row| row.events.unsigned_abs()).sum();
-    let mut groups: Vec<Vec<Vec<Value<'static>>>> = Vec::new();
-    let values = |row: AppendRow| {
-        vec![
-            row.position.into(),
-            row.stream.into(),
-            row.revision.into(),
-            row.events.into(),
-            row.posted_at.into(),
-            row.metadata.into(),
-            Value::Bytes(Some(row.body.into())),
-        ]
-    };
-    let mut rows = rows.into_iter().map(values).peekable();
-    while rows.peek().is_some() {
-        groups.push(rows.by_ref().take(group.max(1)).collect());
-    }
-    let begin = Instant::now();
-    for group in groups {
-        let sql = "INSERT INTO raw_appends VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        store.write(move |tx| tx.execute_many(sql, &group)).await?;
-    }
-    Ok(Raw {
-        name: "raw PostgreSQL group insert of the same rows",
-        events,
-        elapsed: begin.elapsed(),
     })
 }
 

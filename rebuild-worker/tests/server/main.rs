@@ -7,3 +7,4 @@ mod load;
 mod network;
 mod proxy;
 mod server;
+mod tls;

@@ -3,7 +3,7 @@
 //! Four round trips, however many members it has:
 //!
 //! 1. *Begin*: the transaction, its bounds, and the lock that orders appends; then, in a statement of its own and so behind the lock, the server's clock, the log's
-//!    end and the backfill's state.
+//!    end and the backfill's state. What has come meanwhile joins the group.
 //! 2. *Fetch*: the last revision of every stream and the figures of every account that a member touches.
 //! 3. *Write*, after the check in memory: rows and figures in one statement.
 //! 4. *Commit*, which releases the lock once everybody sees what was written: so positions are in the order of commits and have no holes.
@@ -47,14 +47,13 @@ pub(super) enum Stop {
     Busy(StoreError),
 }
 
-/// Checks and writes `members` in one transaction.
+/// Checks and writes `members` in the transaction that was begun, and ends it.
 pub(super) async fn commit(
     connection: &mut PgConnection,
-    context: &Context,
+    (context, start): (&Context, Start),
     members: &[Member],
     broken: &mut Broken,
-) -> Result<Done, Stop> {
-    let start = begin(connection, context).await?;
+) -> Done {
     let written = write(connection, context, start, (members, broken)).await;
     let (answers, head) = match written {
         Ok(written) => written,
@@ -62,21 +61,21 @@ pub(super) async fn commit(
             let is_lost = is_lost || roll_back(connection, context).await.is_err();
             let answers = vec![Err(error); members.len()];
             broken.note_all(members, &answers);
-            return Ok(Done {
+            return Done {
                 answers,
                 head: None,
                 is_lost,
-            });
+            };
         }
     };
     if head.is_none() {
         // Every member was refused: there is nothing to commit.
         let is_lost = roll_back(connection, context).await.is_err();
-        return Ok(Done {
+        return Done {
             answers,
             head,
             is_lost,
-        });
+        };
     }
     let done = match error::commit(connection, context.answer_within).await {
         Ok(()) => {
@@ -97,7 +96,16 @@ pub(super) async fn commit(
         }
     };
     broken.note_all(members, &done.answers);
-    Ok(done)
+    done
+}
+
+/// Ends a transaction that nothing was written in. Gives the connection, if it is of further use.
+pub(super) async fn give_up(
+    mut connection: PgConnection,
+    context: &Context,
+) -> Option<PgConnection> {
+    let ended = roll_back(&mut connection, context).await;
+    ended.is_ok().then_some(connection)
 }
 
 async fn roll_back(connection: &mut PgConnection, context: &Context) -> Result<(), sqlx::Error> {
@@ -107,7 +115,7 @@ async fn roll_back(connection: &mut PgConnection, context: &Context) -> Result<(
 }
 
 /// Begins, takes the lock, and reads what has to be read behind it.
-async fn begin(connection: &mut PgConnection, context: &Context) -> Result<Start, Stop> {
+pub(super) async fn begin(connection: &mut PgConnection, context: &Context) -> Result<Start, Stop> {
     let script = sqlx::raw_sql(AssertSqlSafe(context.begin.clone()));
     let rows = match answered_within(context.answer_within, connection.fetch_all(script)).await {
         Ok(rows) => rows,

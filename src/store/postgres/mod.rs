@@ -20,6 +20,7 @@ mod group;
 mod hints;
 mod open;
 mod pool;
+mod raw;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ use crate::ids::AccountId;
 
 pub use open::DEFAULT_SCHEMA;
 pub(crate) use pool::Pool;
+pub use raw::insert_again;
 pub(crate) use session::{Session, integer, is_null, plain};
 
 /// After how long the server ends a statement of a transaction that writes, and a transaction that holds a lock and does nothing.
@@ -139,9 +141,9 @@ impl PostgresStore {
     /// The task that appends lives on the runtime that this is called on, and ends with the last clone. Of several processes that create one ledger at
     /// once, one does, and the others open what it made.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
-        let place = Place::parse(&options.url).map_err(|why| OpenError::Io { why })?;
+        let mut place = Place::parse(&options.url).map_err(|why| OpenError::Io { why })?;
         // The one that appends is made first: if there is no server, that says so at once.
-        let connection = connect(&place).await?;
+        let connection = connect(&mut place).await?;
         let database_clock = Arc::new(DatabaseClock::default());
         let clock = match &options.clock {
             Some(clock) => Arc::clone(clock),
@@ -319,8 +321,8 @@ fn others_than<'q>(name: &'static str, query: &'q str) -> impl Iterator<Item = &
 /// Removes the schema that `url` names, with everything in it: for ledgers that were made to be measured or tried.
 pub async fn remove(url: &str) -> Result<(), OpenError> {
     use sqlx::Executor as _;
-    let place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
-    let mut connection = connect(&place).await?;
+    let mut place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
+    let mut connection = connect(&mut place).await?;
     let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", place.schema);
     let script = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
     let removed = connection.execute(script).await;
@@ -331,13 +333,14 @@ pub async fn remove(url: &str) -> Result<(), OpenError> {
 
 /// Whether there is a ledger; an error if the server cannot be asked.
 pub async fn exists(url: &str) -> Result<bool, OpenError> {
-    let place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
-    let mut connection = connect(&place).await?;
+    let mut place = Place::parse(url).map_err(|why| OpenError::Io { why })?;
+    let mut connection = connect(&mut place).await?;
     Ok(open::has_ledger(&mut connection, &place).await?)
 }
 
-async fn connect(place: &Place) -> Result<sqlx::PgConnection, OpenError> {
-    place.connect().await.map_err(|error| OpenError::Io {
+async fn connect(place: &mut Place) -> Result<sqlx::PgConnection, OpenError> {
+    let connected = place.connect_first().await;
+    connected.map_err(|error| OpenError::Io {
         why: format!("{}: {}", place.name(), error::store_error(&error)),
     })
 }
@@ -350,8 +353,8 @@ pub(crate) async fn meddle(
 ) -> Result<(Vec<Vec<String>>, u64), String> {
     use sqlx::{Executor as _, Row as _, ValueRef as _};
     let said = |error: sqlx::Error| error.to_string();
-    let place = Place::parse(url)?;
-    let mut connection = place.connect().await.map_err(said)?;
+    let mut place = Place::parse(url)?;
+    let mut connection = place.connect_first().await.map_err(said)?;
     let script = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()));
     if !wants_rows {
         let done = connection.execute(script).await.map_err(said)?;

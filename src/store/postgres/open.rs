@@ -7,7 +7,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions, Connection as _, PgConnection};
 use uuid::Uuid;
 
@@ -40,6 +40,8 @@ const MIGRATIONS: &[Migration] = &[
 pub(super) struct Place {
     options: PgConnectOptions,
     pub(super) schema: String,
+    /// Whether it does without TLS although the URL does not say so.
+    is_plain: bool,
 }
 
 impl std::fmt::Debug for Place {
@@ -102,6 +104,15 @@ impl Place {
         if options.get_database().is_none() {
             return Err("it names no database".to_owned());
         }
+        // The environment may ask for it, too: PGSSLMODE.
+        let is_asked = rest.iter().any(|pair| pair.starts_with("ssl"))
+            || !matches!(options.get_ssl_mode(), PgSslMode::Prefer);
+        let is_plain = is_near(options.get_host()) && !is_asked;
+        let options = if is_plain {
+            options.ssl_mode(PgSslMode::Disable)
+        } else {
+            options
+        };
         let options = options
             .application_name("recoup")
             .statement_cache_capacity(256)
@@ -111,6 +122,7 @@ impl Place {
         Ok(Self {
             options,
             schema: schema.to_owned(),
+            is_plain,
         })
     }
 
@@ -134,6 +146,36 @@ impl Place {
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         answered_within(CONNECTED_WITHIN, PgConnection::connect_with(&self.options)).await
     }
+
+    /// The first connection: finds out whether a server on this machine insists on TLS.
+    pub(super) async fn connect_first(&mut self) -> Result<PgConnection, sqlx::Error> {
+        let refused = match self.connect().await {
+            Err(error) if self.is_plain && is_not_let_in(&error) => error,
+            connected => return connected,
+        };
+        let options = self.options.clone().ssl_mode(PgSslMode::Require);
+        let with_tls = Self {
+            options,
+            ..self.clone()
+        };
+        // If that was not it, the server's first word is the better one.
+        let connection = with_tls.connect().await.map_err(|_| refused)?;
+        *self = with_tls;
+        Ok(connection)
+    }
+}
+
+/// Whether a host is this machine by its name. There the driver does without TLS unless it is asked for: what it would protect never leaves the machine, and it makes
+/// every request wait that is more than one record, and every handshake twice, for 40 ms: the driver leaves Nagle's algorithm on, and the server's half of the
+/// connection has nothing to say that its acknowledgement could go with.
+fn is_near(host: &str) -> bool {
+    matches!(host, "localhost" | "::1" | "[::1]") || host.starts_with("127.")
+}
+
+/// Whether the server has no entry for us, as one that lets nobody in without TLS.
+fn is_not_let_in(error: &sqlx::Error) -> bool {
+    let answer = error.as_database_error();
+    answer.is_some_and(|answer| answer.code().as_deref() == Some("28000"))
 }
 
 /// Opens the ledger, or creates it.
@@ -258,6 +300,24 @@ mod tests {
         for (url, why) in refused {
             let error = Place::parse(url).expect_err(url);
             assert!(error.contains(why), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn tls_is_left_out_on_this_machine_unless_it_is_asked_for() {
+        let places = [
+            ("postgres://u@localhost/d", true),
+            ("postgres://u@127.0.0.1:5433/d?schema=s", true),
+            ("postgres://u@localhost/d?sslmode=prefer", false),
+            ("postgres://u@localhost/d?sslrootcert=c.pem", false),
+            ("postgres://u@localhost.example/d", false),
+            ("postgres://u@db.example/d", false),
+        ];
+        for (url, expected) in places {
+            let place = Place::parse(url).unwrap();
+            assert_eq!(place.is_plain, expected, "{url}");
+            let is_off = matches!(place.options.get_ssl_mode(), PgSslMode::Disable);
+            assert_eq!(is_off, expected, "{url}");
         }
     }
 

@@ -33,12 +33,14 @@ const SCAN_ANSWER: Duration = Duration::from_secs(900);
 
 /// What bounds a transaction that writes, and keeps it to indexes.
 ///
-/// Its statements are planned once for each connection, maybe while the tables are empty and reading them whole is cheapest. Every one of them goes by keys.
+/// Its statements are planned once for each connection, not anew for the values of each execution, which takes as long as carrying them out; maybe while the tables are empty and
+/// reading them whole is cheapest. Every one of them goes by keys.
 pub(super) fn bounds(busy_timeout: Duration) -> String {
     let ended_after = ENDED_AFTER.max(busy_timeout).as_millis();
     format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {ended_after};
-        SET LOCAL idle_in_transaction_session_timeout = {ended_after}; SET LOCAL enable_seqscan = off",
+        SET LOCAL idle_in_transaction_session_timeout = {ended_after}; SET LOCAL enable_seqscan = off;
+        SET LOCAL plan_cache_mode = force_generic_plan",
         busy_timeout.as_millis().max(1)
     )
 }

@@ -1,6 +1,6 @@
 //! The one task of a process that appends, on a connection of its own.
 //!
-//! It takes what waits, up to [`MAX_GROUP`] appends, into one transaction, and answers after the commit. A request that was taken is carried out, whether or not
+//! It takes what waits, up to [`MAX_GROUP`] appends, and what comes until it has the lock, into one transaction, and answers after the commit. A request that was taken is carried out, whether or not
 //! its caller still waits. Other processes append between its transactions: the lock that orders them is the server's, and goes to whoever has waited longest.
 //!
 //! A connection that is lost is made anew when the next request comes; what was on its way then is answered `Unavailable`, or `Unknown` if its COMMIT was. While another
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::group::{self, Done, Stop};
+use super::group::{self, Stop};
 use super::hints::Known;
 use super::open::Place;
 use super::time::{DatabaseClock, NOW};
 use crate::clock::Zone;
 use crate::store::backfill::IsBackfill;
 use crate::store::clock::StoreClock;
-use crate::store::group::{Answer, Broken, Group, Member};
+use crate::store::group::{Answer, Broken, Group, Member, Start};
 use crate::store::queue::{Queue, Requests};
 use crate::store::{MAX_GROUP, Position, StoreError};
 
@@ -80,8 +80,13 @@ impl Turns {
     async fn run(mut self, mut requests: Requests<Infallible>) {
         let mut next = requests.next().await;
         while let Some(first) = next.take() {
-            let (group, _) = requests.gather(first);
-            if let Err(error) = self.commit(group).await {
+            let (mut group, _) = requests.gather(first);
+            let begun = self.begin().await;
+            if begun.is_ok() {
+                // What came while the transaction was begun goes along: there is no other work.
+                let _ = requests.gather_more(&mut group);
+            }
+            if let Err(error) = self.commit(group, begun).await {
                 next = requests.refuse_what_waited(&error);
             }
             if next.is_none() {
@@ -94,20 +99,29 @@ impl Turns {
         }
     }
 
-    /// Commits a group in transactions of at most [`MAX_GROUP`] appends. Each caller is answered as soon as all of its own are done. An error says that
-    /// the server, or the lock, was waited for in vain.
-    async fn commit(&mut self, group: Group) -> Result<(), StoreError> {
+    /// Commits a group in transactions of at most [`MAX_GROUP`] appends, of which the first is begun. Each caller is answered as soon as all of its own are done. An error says
+    /// that the server, or the lock, was waited for in vain.
+    async fn commit(
+        &mut self,
+        group: Group,
+        begun: Result<Begun, StoreError>,
+    ) -> Result<(), StoreError> {
         let (members, mut replies) = group.into_parts();
         let mut broken = Broken::default();
-        let mut busy = Ok(());
+        let (mut begun, mut busy) = match begun {
+            Ok(begun) => (Some(begun), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
         for chunk in members.chunks(MAX_GROUP) {
-            let committed = match &busy {
-                Ok(()) => self.commit_chunk(chunk, &mut broken).await,
+            let turn = match (begun.take(), &busy) {
+                (Some(begun), _) => Ok(begun),
+                (None, Ok(())) => self.begin().await,
                 // Nobody waits for the same lock twice.
-                Err(error) => Err(StoreError::clone(error)),
+                (None, Err(error)) => Err(StoreError::clone(error)),
             };
-            match committed {
-                Ok((answers, head)) => {
+            match turn {
+                Ok(begun) => {
+                    let (answers, head) = self.commit_chunk(begun, chunk, &mut broken).await;
                     if let Some(head) = head {
                         self.known.committed(head);
                     }
@@ -120,15 +134,33 @@ impl Turns {
             }
         }
         replies.finish();
+        if let Some(unused) = begun {
+            // A call of no appends.
+            self.connection = group::give_up(unused.connection, &self.context).await;
+        }
         busy
     }
 
     async fn commit_chunk(
         &mut self,
+        Begun {
+            mut connection,
+            start,
+        }: Begun,
         members: &[Member],
         broken: &mut Broken,
-    ) -> Result<(Vec<Answer>, Option<Position>), StoreError> {
-        // A connection may have died while nothing was to be done: that shows at the begin of a transaction, and a new one is tried.
+    ) -> (Vec<Answer>, Option<Position>) {
+        let turn = (&*self.context, start);
+        let done = group::commit(&mut connection, turn, members, broken).await;
+        if !done.is_lost {
+            self.connection = Some(connection);
+        }
+        (done.answers, done.head)
+    }
+
+    /// Begins a transaction, on a connection that is taken out of `self` meanwhile: a future that is dropped drops it with its transaction.
+    async fn begin(&mut self) -> Result<Begun, StoreError> {
+        // A connection may have died while nothing was to be done: that shows here, and a new one is tried.
         let mut is_fresh = false;
         loop {
             let mut connection = match self.connection.take() {
@@ -141,18 +173,8 @@ impl Turns {
                         .map_err(|error| super::error::store_error(&error))?
                 }
             };
-            // Taken out of `self` meanwhile: a future that is dropped drops it with its transaction.
-            match group::commit(&mut connection, &self.context, members, broken).await {
-                Ok(Done {
-                    answers,
-                    head,
-                    is_lost,
-                }) => {
-                    if !is_lost {
-                        self.connection = Some(connection);
-                    }
-                    return Ok((answers, head));
-                }
+            match group::begin(&mut connection, &self.context).await {
+                Ok(start) => return Ok(Begun { connection, start }),
                 Err(Stop::Busy(error)) => {
                     self.connection = Some(connection);
                     return Err(error);
@@ -164,4 +186,10 @@ impl Turns {
             }
         }
     }
+}
+
+/// A transaction that is begun and holds the lock.
+struct Begun {
+    connection: PgConnection,
+    start: Start,
 }
