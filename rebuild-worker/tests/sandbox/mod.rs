@@ -21,6 +21,15 @@ pub(crate) struct Sandbox {
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
+/// Where the suites run now, if that is not where they were built.
+fn binary() -> PathBuf {
+    let there = std::env::var_os("CARGO_BIN_EXE_recoup");
+    there.map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_recoup")),
+        PathBuf::from,
+    )
+}
+
 /// What one run came to.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -97,7 +106,7 @@ impl Sandbox {
 
     /// A run that is not started yet.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_recoup"));
+        let mut command = Command::new(binary());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RECOUP_")) {
             command.env_remove(name);
         }

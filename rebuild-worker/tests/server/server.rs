@@ -14,6 +14,13 @@ pub(crate) fn is_wanted() -> bool {
     is_wanted
 }
 
+/// Where the suites run now, if that is not where they were built.
+fn script() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    let package = package.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package.join("../scripts/postgres")
+}
+
 pub(crate) struct Server {
     folder: tempfile::TempDir,
     pub(crate) url: String,
@@ -58,7 +65,7 @@ impl Server {
     }
 
     fn script(&self, verb: &str) -> String {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/postgres");
+        let script = script();
         let output = Command::new(script)
             .arg(verb)
             .env("RECOUP_POSTGRES_DIR", self.dir())
@@ -78,7 +85,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/postgres");
+        let script = script();
         let removed = Command::new(script)
             .arg("remove")
             .env("RECOUP_POSTGRES_DIR", self.dir())

@@ -131,7 +131,10 @@ async fn a_read_ends_as_its_fate_says() {
     append(&client, "s", EMPTY, &[1, 2, 3]).await.expect("new");
     standin.fail_stream_reads([ReadFate::Slow(Duration::from_millis(1)), ReadFate::Aborted]);
     assert_eq!(stream(&client, "s", 0).await.expect("late").len(), 3);
+    standin.fail_stream_reads([ReadFate::ShortOf(2)]);
     stream(&client, "s", 0).await.expect_err("aborted");
+    let short = stream(&client, "s", 0).await;
+    assert_eq!(short.expect("it ends cleanly").len(), 2);
     standin.fail_log_reads([
         ReadFate::ShortOf(3),
         ReadFate::ShortOf(5),

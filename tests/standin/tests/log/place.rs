@@ -224,7 +224,7 @@ impl Drop for Place {
 }
 
 /// What was given, somebody else's streams, comes back as it was.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_test_deletes_its_streams_and_no_others() {
     let standin = standin(1).await;
     let place = Place::at(standin.connection_string()).await;
