@@ -143,13 +143,7 @@ impl Fresh {
                 Self::on_server(&server)
             }
             #[cfg(feature = "kurrentdb")]
-            "kurrentdb" => {
-                let start = LOG_SERVERS.get().expect("a server of logs is registered");
-                Self(Place::Log {
-                    server: start(),
-                    folder: tempfile::tempdir().expect("a temporary folder"),
-                })
-            }
+            "kurrentdb" => Self::beside_a_log(),
             other => panic!("RECOUP_TEST_BACKEND={other} is not built in"),
         }
     }
@@ -158,6 +152,21 @@ impl Fresh {
     #[must_use]
     pub const fn at(file: PathBuf) -> Self {
         Self(Place::File(file))
+    }
+
+    /// An empty ledger's place on a log server of its own, with a file beside it.
+    ///
+    /// # Panics
+    ///
+    /// If no server of logs is registered.
+    #[cfg(feature = "kurrentdb")]
+    #[must_use]
+    pub fn beside_a_log() -> Self {
+        let start = LOG_SERVERS.get().expect("a server of logs is registered");
+        Self(Place::Log {
+            server: start(),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        })
     }
 
     /// An empty ledger's place on the server at `url`.

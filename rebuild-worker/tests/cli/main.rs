@@ -16,6 +16,7 @@ mod configuration;
 mod dead_letters;
 mod ids;
 mod import;
+mod log;
 mod moves;
 mod outcomes;
 mod tls;

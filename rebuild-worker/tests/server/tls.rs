@@ -14,7 +14,7 @@ async fn a_near_server_that_insists_on_tls_gets_it() {
     let fresh = Fresh::on_server(&server.url);
     let is_encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     assert_eq!(fresh.table(is_encrypted), [["f"]]);
-    server.insist_on_tls();
+    insist_on_tls(&server);
     server.end_at_once();
     server.recover();
     assert_eq!(fresh.table(is_encrypted), [["t"]]);
@@ -28,4 +28,18 @@ async fn a_near_server_that_insists_on_tls_gets_it() {
     let refused = PostgresStore::open(Options::at(&plain)).await;
     let said = refused.expect_err("it is refused").to_string();
     assert!(said.contains("no encryption"), "{said}");
+}
+
+/// Lets nobody in any more without TLS: for sessions to come.
+fn insist_on_tls(server: &Server) {
+    let rules = server.dir().join("data/pg_hba.conf");
+    let text = std::fs::read_to_string(&rules).expect("it is there");
+    let only: String = text
+        .lines()
+        .map(|line| match line.strip_prefix("host ") {
+            Some(rest) => format!("hostssl {rest}\n"),
+            None => format!("{line}\n"),
+        })
+        .collect();
+    std::fs::write(&rules, only).expect("it can be written");
 }

@@ -52,8 +52,16 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
     Ok(skipped(store, (position, &why), &args.reason).await)
 }
 
-async fn skipped(store: &KurrentStore, (position, why): (Position, &str), reason: &Reason) -> Answer {
-    let next = store.settle_figures().await.err().map(|error| error.to_string());
+async fn skipped(
+    store: &KurrentStore,
+    (position, why): (Position, &str),
+    reason: &Reason,
+) -> Answer {
+    let next = store
+        .settle_figures()
+        .await
+        .err()
+        .map(|error| error.to_string());
     let document = json!({
         "outcome": "applied",
         "projection": "account_state",

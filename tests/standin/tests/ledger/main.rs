@@ -1,6 +1,7 @@
 //! The ledger whose log is in KurrentDB, over the stand-in, with a database beside it: SQLite, or PostgreSQL (`RECOUP_TEST_BACKEND=postgres`).
 
 mod binding;
+mod cluster;
 mod conformance;
 mod figures;
 mod projected;
