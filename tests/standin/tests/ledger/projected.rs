@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use recoup::job::FailureClass;
 use recoup::sql::Database;
-use recoup::{Attempt, JobCommand, JobId, Ledger, Policies};
+use recoup::{Attempt, EventStore, JobCommand, JobId, Ledger, Policies};
 use recoup_kurrentdb_standin::AppendFate;
 use recoup_projections::audit::audit;
 use recoup_projections::{Projection, Projections};
