@@ -33,6 +33,9 @@ pub struct Migrations {
     pub postgres: &'static [Migration],
 }
 
+/// What is to be done in a transaction. Boxed, so that what runs it is compiled once for what it gives and not once for every caller.
+pub(crate) type Work<T, E> = Box<dyn FnOnce(&Transaction<'_>) -> Result<T, E> + Send>;
+
 /// The ledger's database: its log, its account figures, and the tables that are made from them. Clones share its connections.
 ///
 /// It is an [`EventStore`] itself, so a [`Ledger`](crate::Ledger) can be made of it.
@@ -123,12 +126,20 @@ impl Database {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
+        self.write_boxed(Box::new(work)).await
+    }
+
+    async fn write_boxed<T, E>(&self, work: Work<T, E>) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
         #[cfg(feature = "kurrentdb")]
         if let Self::Kurrent(store) = self {
             // Others wait for this transaction: the end of the log is not asked for.
             let remote = Remote::new(store.log(), Some(store.log().known_head()));
             let work = move |tx: &Transaction<'_>| work(&tx.with_log(remote));
-            return self.tables().write(work).await;
+            return self.tables().write(Box::new(work)).await;
         }
         self.tables().write(work).await
     }
@@ -143,7 +154,7 @@ impl Database {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        self.tables().write_figures(work).await
+        self.tables().write_figures(Box::new(work)).await
     }
 
     /// Runs `work` in one read transaction: everything it reads is of one moment.
@@ -155,11 +166,19 @@ impl Database {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
+        self.snapshot_boxed(Box::new(work)).await
+    }
+
+    async fn snapshot_boxed<T, E>(&self, work: Work<T, E>) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
         #[cfg(feature = "kurrentdb")]
         if let Self::Kurrent(store) = self {
             let remote = Remote::new(store.log(), None);
             let work = move |tx: &Transaction<'_>| work(&tx.with_log(remote));
-            return self.tables().snapshot(work).await;
+            return self.tables().snapshot(Box::new(work)).await;
         }
         self.tables().snapshot(work).await
     }
@@ -173,11 +192,19 @@ impl Database {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
+        self.glance_boxed(Box::new(work)).await
+    }
+
+    async fn glance_boxed<T, E>(&self, work: Work<T, E>) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
         #[cfg(feature = "kurrentdb")]
         if let Self::Kurrent(store) = self {
             let remote = Remote::new(store.log(), None);
             let work = move |tx: &Transaction<'_>| work(&tx.with_log(remote));
-            return self.tables().glance(work).await;
+            return self.tables().glance(Box::new(work)).await;
         }
         self.tables().glance(work).await
     }
@@ -252,10 +279,7 @@ enum Tables<'d> {
 }
 
 impl Tables<'_> {
-    async fn write<T, E>(
-        self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E>
+    async fn write<T, E>(self, work: Work<T, E>) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
@@ -273,10 +297,7 @@ impl Tables<'_> {
     }
 
     #[cfg(feature = "kurrentdb")]
-    async fn write_figures<T, E>(
-        self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E>
+    async fn write_figures<T, E>(self, work: Work<T, E>) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
@@ -289,10 +310,7 @@ impl Tables<'_> {
         }
     }
 
-    async fn snapshot<T, E>(
-        self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E>
+    async fn snapshot<T, E>(self, work: Work<T, E>) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
@@ -309,10 +327,7 @@ impl Tables<'_> {
         }
     }
 
-    async fn glance<T, E>(
-        self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E>
+    async fn glance<T, E>(self, work: Work<T, E>) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
