@@ -43,20 +43,6 @@ impl Server {
         assert_eq!(self.script("start"), self.url, "it is found again");
     }
 
-    /// Lets nobody in any more without TLS: for sessions to come.
-    pub(crate) fn insist_on_tls(&self) {
-        let rules = self.dir().join("data/pg_hba.conf");
-        let text = std::fs::read_to_string(&rules).expect("it is there");
-        let only: String = text
-            .lines()
-            .map(|line| match line.strip_prefix("host ") {
-                Some(rest) => format!("hostssl {rest}\n"),
-                None => format!("{line}\n"),
-            })
-            .collect();
-        std::fs::write(&rules, only).expect("it can be written");
-    }
-
     fn script(&self, verb: &str) -> String {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/postgres");
         let output = Command::new(script)
@@ -71,7 +57,8 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    fn dir(&self) -> PathBuf {
+    /// Where it stores.
+    pub(crate) fn dir(&self) -> PathBuf {
         self.folder.path().join("server")
     }
 }

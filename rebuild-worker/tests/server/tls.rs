@@ -5,6 +5,22 @@ use recoup::store::postgres::{Options, PostgresStore, exists, remove};
 
 use crate::server::{Server, is_wanted};
 
+impl Server {
+    /// Lets nobody in any more without TLS: for sessions to come.
+    fn insist_on_tls(&self) {
+        let rules = self.dir().join("data/pg_hba.conf");
+        let text = std::fs::read_to_string(&rules).expect("it is there");
+        let only: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("host ") {
+                Some(rest) => format!("hostssl {rest}\n"),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        std::fs::write(&rules, only).expect("it can be written");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_near_server_that_insists_on_tls_gets_it() {
     if !is_wanted() {
