@@ -96,8 +96,9 @@ async fn commits_that_are_lost_and_answers_that_are_lost_change_nothing() {
     let (_fresh, plain, proxy) = world().await;
     let database = through(&proxy).await;
     let fates = [Fate::AnswerLost, Fate::Fine, Fate::RequestLost, Fate::Fine];
-    proxy.then(fates.into_iter().cycle().take(400));
-    let load = Arc::new(Load::new(database.as_store(), 400).await);
+    proxy.then(fates.into_iter().cycle().take(1_200));
+    // Each caller has one append in a group, so these take more than a hundred commits.
+    let load = Arc::new(Load::new(database.as_store(), 1_200).await);
     load.run(32).await;
     assert!(proxy.met() >= 50, "{}", proxy.met());
     load.is_right(&plain).await;

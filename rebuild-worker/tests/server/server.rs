@@ -64,6 +64,7 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
+    /// Where it stores.
     pub(crate) fn dir(&self) -> PathBuf {
         self.folder.path().join("server")
     }

@@ -143,7 +143,11 @@ impl Place {
     }
 
     /// A new connection, within [`CONNECTED_WITHIN`].
+    ///
+    /// TLS needs a provider of cryptography. Where two are compiled in, as with KurrentDB's client, the process has to say which; the driver asks for that when it checks a
+    /// certificate without its name, and would panic. Whoever has said it before is left alone.
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         answered_within(CONNECTED_WITHIN, PgConnection::connect_with(&self.options)).await
     }
 
