@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    // What KurrentDB's client logs at every try is told once, where it matters.
+    let usual = || EnvFilter::new("warn,kurrentdb=off");
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| usual());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
