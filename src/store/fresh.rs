@@ -182,15 +182,14 @@ impl Fresh {
     /// ([`Self::copy_to`]).
     #[must_use]
     pub fn twin(&self) -> Self {
-        match &self.0 {
-            #[cfg(feature = "kurrentdb")]
-            Place::Log { server, .. } => Self(Place::Log {
+        #[cfg(feature = "kurrentdb")]
+        if let Place::Log { server, .. } = &self.0 {
+            return Self(Place::Log {
                 server: Arc::clone(server),
                 folder: tempfile::tempdir().expect("a temporary folder"),
-            }),
-            #[allow(unreachable_patterns, reason = "without the feature")]
-            _ => Self::new(),
+            });
         }
+        Self::new()
     }
 
     /// As the command line has it.
@@ -213,25 +212,21 @@ impl Fresh {
     /// What the command line has to be told beside the URL: the database beside a log.
     #[must_use]
     pub fn db_url(&self) -> Option<String> {
-        match &self.0 {
-            #[cfg(feature = "kurrentdb")]
-            Place::Log { .. } => {
-                let file = self.tables_file().expect("a file");
-                Some(format!("sqlite:{}", file.display()))
-            }
-            #[allow(unreachable_patterns, reason = "without the feature")]
-            _ => None,
+        #[cfg(feature = "kurrentdb")]
+        if let Place::Log { .. } = &self.0 {
+            let file = self.tables_file().expect("a file");
+            return Some(format!("sqlite:{}", file.display()));
         }
+        None
     }
 
     /// The file that the tables are in, if they are in one: the ledger's, or the one beside its log.
     fn tables_file(&self) -> Option<PathBuf> {
-        match &self.0 {
-            #[cfg(feature = "kurrentdb")]
-            Place::Log { folder, .. } => Some(folder.path().join("beside.db")),
-            #[allow(unreachable_patterns, reason = "without the feature")]
-            _ => self.file(),
+        #[cfg(feature = "kurrentdb")]
+        if let Place::Log { folder, .. } = &self.0 {
+            return Some(folder.path().join("beside.db"));
         }
+        self.file()
     }
 
     /// The file, if it is one.
@@ -400,12 +395,11 @@ impl Fresh {
 
     /// Makes the log, the figures and these `tables` of `other`, a ledger that was opened before, what they are here.
     pub fn copy_to(&self, other: &Self, tables: &[&str]) {
-        let log: &[&str] = match &other.0 {
-            // The twin has the same log, and folds its own figures.
-            #[cfg(feature = "kurrentdb")]
-            Place::Log { .. } => &[],
-            #[allow(unreachable_patterns, reason = "without the feature")]
-            _ => &["appends", "account_state", "account_month"],
+        // A twin has the same log, and folds its own figures.
+        let log: &[&str] = if other.db_url().is_some() {
+            &[]
+        } else {
+            &["appends", "account_state", "account_month"]
         };
         let copy = |space: &str| -> String {
             let copy = |table: &&str| {
