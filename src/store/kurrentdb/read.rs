@@ -21,9 +21,8 @@ use super::error::unavailable;
 use super::link::{Lent, Link, NoAnswer};
 use super::stored::{self, Stored};
 use super::{Log, Shared};
-use crate::clock::Timestamp;
 use crate::codec::StreamName;
-use crate::store::{EventId, Position, RecordedEvent, Revision, StoreError};
+use crate::store::{Position, RecordedEvent, Revision, StoreError};
 
 /// Between two tries; doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
@@ -151,6 +150,10 @@ pub(super) async fn head_on_server(
     events.first().map_or(Ok(Position::START), stored::position)
 }
 
+/// Whose stream an event is in, where, and its id.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+type Place = (StreamName, Revision, crate::store::EventId);
+
 impl Log {
     /// The events of one stream from `from` on, in order, freshly read.
     pub async fn read_stream(
@@ -223,10 +226,7 @@ impl Log {
 
     /// Whose stream the event at a position is in, where, and its id: also if it cannot be read otherwise.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(super) async fn place_of(
-        &self,
-        position: Position,
-    ) -> Result<Option<(StreamName, Revision, EventId)>, StoreError> {
+    pub(super) async fn place_of(&self, position: Position) -> Result<Option<Place>, StoreError> {
         let prefix = self.shared.options.prefix.as_str();
         let found = self.shared.raw_event(position).await?;
         Ok(found.and_then(|event| {
@@ -246,7 +246,7 @@ impl Log {
         &self,
         position: Position,
         is_after: bool,
-    ) -> Result<Option<Timestamp>, StoreError> {
+    ) -> Result<Option<crate::clock::Timestamp>, StoreError> {
         let at = if is_after {
             match self.read_all(position, 1).await {
                 Ok(page) => return Ok(page.first().map(|event| event.posted_at)),
