@@ -235,7 +235,7 @@ impl Log {
             Some((
                 stream,
                 Revision::new(event.revision),
-                EventId::new(event.id),
+                crate::store::EventId::new(event.id),
             ))
         }))
     }
