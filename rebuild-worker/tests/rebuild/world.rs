@@ -174,8 +174,10 @@ impl World {
         self.fresh.execute(sql)
     }
 
+    /// Brings the projections, and the account figures where they follow the log, to its end: what a test spoils then stays spoilt.
     pub(crate) async fn catch_up(&self) {
         self.projections.catch_up().await.unwrap();
+        self.projections.database().settle_figures().await.unwrap();
     }
 
     pub(crate) async fn rebuild(&self, mode: Mode, window: Window) -> Run {

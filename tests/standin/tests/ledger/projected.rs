@@ -93,6 +93,7 @@ async fn pages_of_every_size_give_the_rows_of_one() {
         .await
         .expect("they open");
     projections.catch_up().await.expect("they catch up");
+    database.settle_figures().await.expect("they are settled");
     let expected = tables(&world);
     assert!(expected.iter().take(3).all(|rows| !rows.is_empty()));
     for page in [1, 2, 7, 1_000] {
