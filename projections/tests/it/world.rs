@@ -118,7 +118,6 @@ impl World {
     pub(crate) async fn project(&self) -> Projections {
         let projections = self.projections().await;
         projections.catch_up().await.unwrap();
-        self.store.settle_figures().await.unwrap();
         projections
     }
 
