@@ -37,6 +37,13 @@ impl Timestamp {
         Self(self.0.saturating_add(micros))
     }
 
+    /// This instant minus a duration; not earlier than time goes.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
     /// How long it is from `earlier` to this instant; zero if it is not later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use quick_cache::sync::Cache;
 
-use crate::account::{AccountState, Adjust, Grant, Limit};
+use crate::account::{AccountState, Adjust, Admission, Grant, Limit};
 use crate::clock::Timestamp;
 use crate::codec::{Event, Stream, StreamName};
 use crate::credits::Cost;
@@ -315,6 +315,7 @@ impl Ledger {
         Now {
             at: self.store.now(),
             zone: self.store.identity().zone,
+            clock_skew: self.store.clock_skew(),
         }
     }
 
@@ -353,6 +354,7 @@ impl Ledger {
             Ok(Appended::Unknown { cause }) => cause,
             Err(error) => return Err(error.into()),
         };
+        let is_posting = matches!(append.admission, Some(Admission::Post { .. }));
         for repeat in 0..MAX_REPEATS {
             tracing::debug!(stream.name = %append.stream, repeat, cause, "an append's outcome is unknown: repeating it");
             pause_before(repeat + 1).await;
@@ -365,6 +367,8 @@ impl Ledger {
                     Ok(None) => return Ok(Settled::Conflict),
                     Err(error) => cause = error.to_string(),
                 },
+                // What reserves nothing may still arrive where the log is another server's.
+                Ok(Appended::Refused(refusal)) if is_posting => cause = refusal.to_string(),
                 // Refused after the revision was checked: the first try is not there.
                 Ok(Appended::Refused(refusal)) => return Ok(Settled::Refused(refusal)),
                 Ok(Appended::Unknown { cause: again }) => cause = again,

@@ -77,5 +77,5 @@ pub use moves::{LogReader, MAX_MOVES_EVENTS, Move, MovePage};
 pub use projections::Projections;
 pub use queries::{JobFilter, MAX_PAGE_ROWS, Order, Page};
 pub use runner::{Progress, Seen};
-pub use standing::{Stand, Standing};
+pub use standing::{Figures, Stand, Standing};
 pub use ways_out::{Decision, Reset, Skip, SkipOutcome, has_skips};

@@ -4,6 +4,7 @@
 //! loop is dead, the lag grows. It is one short read by indexes, whatever the size of the log, and it waits for no scan.
 
 use recoup::sql::Transaction;
+use recoup::sql::log::FollowedFigures;
 use recoup::{Position, Timestamp, values};
 
 use crate::catalog::Projection;
@@ -18,12 +19,23 @@ pub struct Standing {
     pub head: Position,
     /// One for each projection, in the order of [`Projection::ALL`].
     pub projections: Vec<Stand>,
+    /// Account figures, where they follow a log elsewhere; none where the append's own transaction writes them.
+    pub figures: Option<Figures>,
     /// How many jobs wait for a person; 100,000 stands for more, too.
     pub dead_letters_open: u64,
     /// When the last scheduled rebuild ended well, in whatever process; none if none has.
     pub last_rebuild: Option<Timestamp>,
     /// When the first timer runs out, or ran out; none if none runs.
     pub first_deadline: Option<Timestamp>,
+}
+
+/// Account figures beside a log elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figures {
+    /// How far they are, and what is on its way.
+    pub followed: FollowedFigures,
+    /// When the oldest event that they lack was posted; none if they are at the head.
+    pub waiting_since: Option<Timestamp>,
 }
 
 /// One projection.
@@ -57,6 +69,13 @@ pub(crate) fn read(tx: &Transaction<'_>, zone: recoup::Zone) -> Result<Standing,
         };
         projections.push(stand(tx, checkpoint, zone)?);
     }
+    let figures = match tx.read_followed_figures()? {
+        Some(followed) => Some(Figures {
+            waiting_since: tx.read_next_instant(followed.position)?,
+            followed,
+        }),
+        None => None,
+    };
     let number = |sql: &str| {
         let found = tx.row(sql, values![], |row| row.get::<Option<i64>>(0));
         found.map(Option::flatten)
@@ -67,6 +86,7 @@ pub(crate) fn read(tx: &Transaction<'_>, zone: recoup::Zone) -> Result<Standing,
     Ok(Standing {
         head,
         projections,
+        figures,
         dead_letters_open: dead_letters.unsigned_abs(),
         first_deadline,
         last_rebuild,

@@ -74,10 +74,10 @@ fn classify_one(cause: &(dyn std::error::Error + 'static)) -> Option<(Exit, Opti
     if let Some(error) = cause.downcast_ref::<OpenError>() {
         return Some(match error {
             OpenError::Differs { what, .. } => {
-                let code = if *what == "zone" {
-                    "zone_differs"
-                } else {
-                    "scale_differs"
+                let code = match *what {
+                    "zone" => "zone_differs",
+                    "prefix" => "prefix_differs",
+                    _ => "scale_differs",
                 };
                 (Exit::Usage, Some(code))
             }

@@ -5,12 +5,13 @@
 //! are names of projections, loops, timers and results: few, and never anything that a caller chooses.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use recoup_projections::Projection;
 
-use crate::up::health::{Measured, lag};
+use crate::up::health::{Measured, figures_lag, lag};
 use crate::up::status::State;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,10 @@ const REFUSED: &str = "recoup_projection_refused";
 const SKIPS: &str = "recoup_projection_skips";
 const EVENTS_APPLIED: &str = "recoup_events_applied_total";
 const DEAD_LETTERS: &str = "recoup_dead_letters_open";
+const FIGURES_HALTED: &str = "recoup_account_figures_halted";
+const FIGURES_LAG_SECONDS: &str = "recoup_account_figures_lag_seconds";
+const RESERVATIONS: &str = "recoup_reservations_open";
+const RESERVATION_AGE: &str = "recoup_reservation_oldest_age_seconds";
 const LOOP_UP: &str = "recoup_loop_up";
 const LOOP_RESTARTS: &str = "recoup_loop_restarts_total";
 const LOOP_BEAT_AGE: &str = "recoup_loop_last_beat_age_seconds";
@@ -42,7 +47,10 @@ const REBUILD_LAST_SUCCESS: &str = "recoup_rebuild_last_success_timestamp_second
 const DUE_EXPIRED: &str = "recoup_due_expired_total";
 const DUE_OVERDUE: &str = "recoup_due_oldest_overdue_seconds";
 
-const DECLARED: [Declared; 19] = [
+/// Whether this process's ledger has account figures beside a log elsewhere.
+static FIGURES_TOLD: AtomicBool = AtomicBool::new(false);
+
+const DECLARED: [Declared; 23] = [
     (
         STORE_UP,
         Kind::Gauge,
@@ -59,7 +67,7 @@ const DECLARED: [Declared; 19] = [
         EVENTS_APPENDED,
         Kind::Counter,
         Unit::Count,
-        "Events in the log, by whatever process they were appended.",
+        "Events in the log, by whatever process they were appended; only where the log is in tables.",
     ),
     (
         POSITION,
@@ -108,6 +116,30 @@ const DECLARED: [Declared; 19] = [
         Kind::Gauge,
         Unit::Count,
         "Jobs that ran out of attempts and wait for a person.",
+    ),
+    (
+        FIGURES_HALTED,
+        Kind::Gauge,
+        Unit::Count,
+        "1 if an event stands in the way of account figures beside a log elsewhere: no charge is admitted.",
+    ),
+    (
+        FIGURES_LAG_SECONDS,
+        Kind::Gauge,
+        Unit::Seconds,
+        "Age of the oldest event that account figures beside a log elsewhere lack; 0 at the head.",
+    ),
+    (
+        RESERVATIONS,
+        Kind::Gauge,
+        Unit::Count,
+        "Charges on their way to a log elsewhere whose credit is reserved.",
+    ),
+    (
+        RESERVATION_AGE,
+        Kind::Gauge,
+        Unit::Seconds,
+        "Age of the oldest such reservation; 0 if there is none.",
     ),
     (
         LOOP_UP,
@@ -228,8 +260,21 @@ pub fn set_measured(measured: &Measured) {
     };
     let head = standing.head.get();
     gauge!(STORE_HEAD).set(head as f64);
-    // Positions have no holes: the head is the number of events.
-    counter!(EVENTS_APPENDED).absolute(head.unsigned_abs());
+    if standing.figures.is_none() {
+        // In a log in tables positions have no holes: the head is the number of events.
+        counter!(EVENTS_APPENDED).absolute(head.unsigned_abs());
+    }
+    if let Some(figures) = &standing.figures {
+        let followed = &figures.followed;
+        FIGURES_TOLD.store(true, Ordering::Relaxed);
+        gauge!(FIGURES_HALTED).set(flag(followed.halted.is_some()));
+        gauge!(FIGURES_LAG_SECONDS).set(figures_lag(figures, measured.at).as_secs_f64());
+        gauge!(RESERVATIONS).set(followed.reservations as f64);
+        let oldest = followed
+            .oldest_reservation
+            .map_or(0.0, |made| measured.at.since(made).as_secs_f64());
+        gauge!(RESERVATION_AGE).set(oldest);
+    }
     gauge!(DEAD_LETTERS).set(standing.dead_letters_open as f64);
     let overdue = standing
         .first_deadline
@@ -256,6 +301,17 @@ pub fn set_measured(measured: &Measured) {
 fn forget_standing() {
     for name in [STORE_HEAD, DEAD_LETTERS, DUE_OVERDUE, REBUILD_LAST_SUCCESS] {
         gauge!(name).set(f64::NAN);
+    }
+    for name in [
+        FIGURES_HALTED,
+        FIGURES_LAG_SECONDS,
+        RESERVATIONS,
+        RESERVATION_AGE,
+    ] {
+        // Only where they were ever told.
+        if FIGURES_TOLD.load(Ordering::Relaxed) {
+            gauge!(name).set(f64::NAN);
+        }
     }
     for projection in Projection::ALL {
         for name in [POSITION, LAG_EVENTS, LAG_SECONDS, HALTED, REFUSED, SKIPS] {

@@ -28,6 +28,16 @@ pub struct Now {
     pub at: Timestamp,
     /// The zone that months are counted in.
     pub zone: Zone,
+    /// By how much the clocks may differ that stamp events: a deadline is over only that much later.
+    pub clock_skew: Duration,
+}
+
+impl Now {
+    /// What deadlines are over by now, whatever the clocks' skew.
+    #[must_use]
+    pub fn over_by(&self) -> Timestamp {
+        self.at.before(self.clock_skew)
+    }
 }
 
 /// What a command comes to. A refusal is a [`Rejection`] instead.
@@ -400,7 +410,7 @@ impl Cell<'_> {
         else {
             return Ok(Decision::AlreadyApplied);
         };
-        if self.now.at < deadline {
+        if self.now.over_by() < deadline {
             return Err(Rejection::NotDue { due_at: deadline });
         }
         if timer == Timer::LeaseUntil {

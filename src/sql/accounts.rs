@@ -112,20 +112,6 @@ impl Transaction<'_> {
         Ok(row.unwrap_or_default())
     }
 
-    /// What is wrong beside the figures themselves, by what it is about: credit that is reserved for ever, and events that a person had the figures skip. Nothing
-    /// where the append's own transaction writes them.
-    pub fn figures_faults(&self) -> Result<Vec<(String, String)>, StoreError> {
-        #[cfg(feature = "kurrentdb")]
-        if self.is_beside_its_log() {
-            let mut faults = crate::store::kurrentdb::reservation_faults(self)?;
-            for (position, what) in crate::store::kurrentdb::skipped(self)? {
-                faults.push((format!("event {position}"), what));
-            }
-            return Ok(faults);
-        }
-        Ok(Vec::new())
-    }
-
     /// At most `limit` accounts after `after` in byte order, with all of their months.
     pub fn read_accounts(
         &self,

@@ -1,6 +1,7 @@
 //! The database beside or beneath the log, of whichever kind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -352,6 +353,10 @@ impl EventStore for Database {
 
     fn now(&self) -> Timestamp {
         self.events().now()
+    }
+
+    fn clock_skew(&self) -> Duration {
+        self.events().clock_skew()
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {

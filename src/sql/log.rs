@@ -70,6 +70,64 @@ pub(crate) fn stored_u64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// Account figures that follow a log elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowedFigures {
+    /// The last event that they have.
+    pub position: Position,
+    /// The event that they cannot get past, and why: no charge is admitted.
+    pub halted: Option<(Position, String)>,
+    /// How many charges have reserved credit and are not folded yet.
+    pub reservations: u64,
+    /// When the oldest of them was reserved.
+    pub oldest_reservation: Option<Timestamp>,
+}
+
+/// What the tables around account figures must say, by the log: it is shown every event that they have, and then compares.
+#[derive(Debug)]
+pub struct FiguresCheck {
+    #[cfg(feature = "kurrentdb")]
+    check: Option<crate::store::kurrentdb::Check>,
+}
+
+impl FiguresCheck {
+    /// The next event of the log.
+    #[cfg_attr(
+        not(feature = "kurrentdb"),
+        expect(
+            clippy::unused_self,
+            clippy::needless_pass_by_ref_mut,
+            reason = "for a log in KurrentDB"
+        )
+    )]
+    pub fn see(&mut self, event: &RecordedEvent) {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(check) = &mut self.check {
+            check.see(event);
+        }
+        #[cfg(not(feature = "kurrentdb"))]
+        let _ = event;
+    }
+
+    /// The log cannot be read any farther: what stands behind is not told.
+    pub fn cut(&mut self) {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(check) = &mut self.check {
+            check.cut();
+        }
+    }
+
+    /// What is wrong where the figures stand at the last event that was seen, by what it is about: events that a person had them skip, too.
+    pub fn faults(self, tx: &Transaction<'_>) -> Result<Vec<(String, String)>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if let Some(check) = self.check {
+            return check.faults(tx);
+        }
+        let _ = tx;
+        Ok(Vec::new())
+    }
+}
+
 impl Transaction<'_> {
     /// Writes an append's row; its first event gets the place `first`. For a transaction that keeps other appends out.
     #[cfg(feature = "sqlite")]
@@ -158,6 +216,31 @@ impl Transaction<'_> {
             return crate::store::kurrentdb::read_followed(self);
         }
         self.read_head()
+    }
+
+    /// How account figures that follow a log elsewhere stand; none where the append's own transaction writes them.
+    pub fn read_followed_figures(&self) -> Result<Option<FollowedFigures>, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if self.is_beside_its_log() {
+            let followed = crate::store::kurrentdb::read_state(self)?;
+            let (reservations, oldest_reservation) = crate::store::kurrentdb::read_reserved(self)?;
+            return Ok(Some(FollowedFigures {
+                position: followed.position,
+                halted: followed.halted,
+                reservations,
+                oldest_reservation,
+            }));
+        }
+        Ok(None)
+    }
+
+    /// A check of what else is stored of account figures that follow a log elsewhere; it finds nothing where the append's own transaction writes them.
+    #[must_use]
+    pub fn figures_check(&self) -> FiguresCheck {
+        FiguresCheck {
+            #[cfg(feature = "kurrentdb")]
+            check: self.is_beside_its_log().then(Default::default),
+        }
     }
 
     /// The most events that can stand after `from` and not after `to`.

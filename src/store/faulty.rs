@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -104,6 +105,10 @@ impl EventStore for FaultyStore {
 
     fn now(&self) -> Timestamp {
         self.inner.now()
+    }
+
+    fn clock_skew(&self) -> Duration {
+        self.inner.clock_skew()
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {

@@ -34,6 +34,8 @@ pub mod kurrentdb;
 pub mod memory;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod opening;
+#[cfg(any(feature = "kurrentdb", feature = "postgres"))]
+mod parameters;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -43,6 +45,7 @@ pub mod sqlite;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -407,6 +410,11 @@ pub trait EventStore: Send + Sync + fmt::Debug + 'static {
     /// The store's clock: what deadlines are compared with and months are computed from. Not earlier than any `posted_at` that this
     /// process has seen.
     fn now(&self) -> Timestamp;
+
+    /// By how much the clocks may differ that stamp events and that deadlines are compared with. Nothing where they are one.
+    fn clock_skew(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Appends one command's events.
     async fn append(&self, append: Append) -> Result<Appended, StoreError>;

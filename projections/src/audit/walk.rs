@@ -7,6 +7,7 @@ use std::time::Duration;
 use recoup::codec::{Decoded, Event, Metadata, Stream, decode, event_id};
 use recoup::job::JobEvent;
 use recoup::sql::Transaction;
+use recoup::sql::log::FiguresCheck;
 use recoup::store::{RecordedEvent, StoreError};
 use recoup::{Position, Revision, Zone};
 
@@ -84,6 +85,7 @@ struct Walk<'a, 'c> {
     accounts: Accounts,
     /// How far account figures are, until they are compared.
     figures: Option<Position>,
+    figures_check: FiguresCheck,
     usage: Usage,
     job_rows: JobRows,
     due: LiveRows,
@@ -105,6 +107,7 @@ impl<'a, 'c> Walk<'a, 'c> {
             jobs: Jobs::default(),
             accounts: Accounts::default(),
             figures: Some(tx.read_figures_position()?),
+            figures_check: tx.figures_check(),
             usage: Usage::until(marks.of(Projection::DailyUsage), zone),
             job_rows: JobRows::until(marks.of(Projection::Jobs)),
             due: LiveRows::until(marks.of(Projection::Due)),
@@ -124,6 +127,9 @@ impl<'a, 'c> Walk<'a, 'c> {
             .is_some_and(|figures| recorded.position > figures)
         {
             self.compare_accounts()?;
+        }
+        if self.figures.is_some() {
+            self.figures_check.see(recorded);
         }
         let tools = (self.tx, &mut self.report);
         self.job_rows
@@ -170,6 +176,10 @@ impl<'a, 'c> Walk<'a, 'c> {
     /// Compares account figures, once the fold is where they are.
     fn compare_accounts(&mut self) -> Result<(), StoreError> {
         self.figures = None;
+        let check = std::mem::replace(&mut self.figures_check, self.tx.figures_check());
+        for (subject, what) in check.faults(self.tx)? {
+            self.report.wrong(Area::AccountState, subject, what);
+        }
         self.accounts.compare_all(self.tx, &mut self.report)
     }
 
@@ -355,6 +365,7 @@ impl<'a, 'c> Walk<'a, 'c> {
         let subject = format_args!("event {position}");
         self.report.wrong(Area::Events, subject, what);
         self.accounts.stop(None);
+        self.figures_check.cut();
         self.stop_at(position);
     }
 

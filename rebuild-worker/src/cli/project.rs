@@ -4,6 +4,7 @@
 //!
 //! `project skip` and `project reset` are ways out for a projection that is halted, or whose rows another build made. Both are recorded.
 
+mod move_figures;
 mod reset;
 mod skip;
 mod skip_figures;
@@ -40,6 +41,9 @@ enum WayOut {
     /// Move account figures beside a log in KurrentDB past the one event that they are halted at: until then no charge is admitted. They lack it for good,
     /// and the audit says so.
     SkipFigures(skip_figures::Args),
+    /// Make the database of --db the one that keeps account figures beside a log in KurrentDB, when the one before is lost or given up. End every process that has
+    /// the ledger open first: what they have reserved for charges on their way is not known to the new one.
+    MoveFigures(move_figures::Args),
     /// Make the rows of one projection anew, from the start of the log: also the way out when another build made them.
     Reset(reset::Args),
 }
@@ -66,12 +70,15 @@ fn projection(name: &str) -> Result<Projection, String> {
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
+    if let Some(WayOut::MoveFigures(args)) = args.way_out {
+        return move_figures::run(global, args).await;
+    }
     let session = global.open().await?;
     match args.way_out {
         Some(WayOut::Skip(args)) => return skip::run(&session, args).await,
         Some(WayOut::SkipFigures(args)) => return skip_figures::run(&session, args).await,
         Some(WayOut::Reset(args)) => return reset::run(&session, args).await,
-        None => {}
+        Some(WayOut::MoveFigures(_)) | None => {}
     }
     let projections = Projections::open(session.database.clone()).await?;
     if args.once {

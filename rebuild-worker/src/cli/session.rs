@@ -1,15 +1,16 @@
 //! The options that every verb understands, and the ledger that they lead to.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use recoup::sql::Database;
-use recoup::store::OpenError;
 use recoup::store::kurrentdb;
 use recoup::store::postgres::{self, PostgresStore};
 use recoup::store::sqlite::{Options, SqliteStore};
-use recoup::{Clock, EventStore, Ledger, Policies, Scale, SystemClock, Zone};
+use recoup::store::{Identity, OpenError, StoreError};
+use recoup::{Clock, EventStore, Ledger, Policies, Reason, Scale, SystemClock, Zone};
 
 use super::answer::usage;
 use super::{config, values};
@@ -121,16 +122,14 @@ impl Global {
             Some(file) => config::read(file)?,
             None => Policies::default(),
         };
-        let opening = Opening {
-            zone,
-            scale,
-            clock,
-            busy_timeout: Duration::from_millis(self.busy_timeout_ms),
-            max_pages: self.max_pages,
-            is_beside_a_log: false,
-        };
+        let opening = self.opening((zone, scale), clock);
         let database = match place {
-            Place::Log(url, beside) => open_log(&url, *beside, opening).await?.into(),
+            Place::Log(url, beside) => {
+                let (options, beside) = log_and_beside(&url, *beside, opening)?;
+                let recovery = kurrentdb::Recovery::default();
+                let opened = kurrentdb::KurrentStore::open(options, recovery, beside).await;
+                opened.map_err(|error| at_the_log(&url, error))?.into()
+            }
             place => open_sql(place, opening).await?,
         };
         let (zone, scale) = (database.identity().zone, database.identity().scale);
@@ -141,6 +140,34 @@ impl Global {
             zone,
             scale,
         })
+    }
+
+    /// Makes the database of `--db` the one that keeps the account figures beside the log of `--store`. False if it is already.
+    pub(super) async fn move_figures(&self, reason: &Reason, by: &str) -> anyhow::Result<bool> {
+        let Place::Log(url, beside) = self.place()? else {
+            return Err(usage(
+                "an SQL store keeps account figures in itself: only a log in KurrentDB has a database beside it",
+            ));
+        };
+        let opening = self.opening((self.zone, self.scale), None);
+        let (options, beside) = log_and_beside(&url, *beside, opening)?;
+        let moved = kurrentdb::KurrentStore::move_figures(options, beside, reason, by);
+        Ok(moved.await?)
+    }
+
+    fn opening(
+        &self,
+        (zone, scale): (Option<Zone>, Option<Scale>),
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Opening {
+        Opening {
+            zone,
+            scale,
+            clock,
+            busy_timeout: Duration::from_millis(self.busy_timeout_ms),
+            max_pages: self.max_pages,
+            is_beside_a_log: false,
+        }
     }
 
     /// Where the ledger is or will be.
@@ -255,28 +282,43 @@ async fn open_sql(place: Place, opening: Opening) -> Result<Database, OpenError>
     }
 }
 
-/// Opens a log, and the file or schema beside it.
-async fn open_log(
+type OpeningDatabase = Pin<Box<dyn Future<Output = Result<Database, OpenError>> + Send>>;
+
+/// How a log is opened, and what opens the file or schema beside it.
+fn log_and_beside(
     url: &str,
     beside: Place,
     opening: Opening,
-) -> Result<kurrentdb::KurrentStore, OpenError> {
+) -> Result<(kurrentdb::Options, impl FnOnce(Identity) -> OpeningDatabase), OpenError> {
     let options = kurrentdb::Options {
         zone: opening.zone,
         scale: opening.scale,
         ..kurrentdb::Options::parse(url)?
     };
-    let recovery = kurrentdb::Recovery::default();
-    kurrentdb::KurrentStore::open(options, recovery, |identity| {
+    let open = move |identity: Identity| {
         let opening = Opening {
             zone: Some(identity.zone),
             scale: Some(identity.scale),
             is_beside_a_log: true,
             ..opening
         };
-        open_sql(beside, opening)
-    })
-    .await
+        Box::pin(open_sql(beside, opening)) as OpeningDatabase
+    };
+    Ok((options, open))
+}
+
+/// Says where the log is that does not answer.
+fn at_the_log(url: &str, error: OpenError) -> OpenError {
+    match error {
+        OpenError::Store(StoreError::Unavailable { cause }) => {
+            let place = kurrentdb::Options::parse(url);
+            let place = place.map_or_else(|_| "the log".to_owned(), |it| it.place_name());
+            OpenError::Store(StoreError::Unavailable {
+                cause: format!("{place}, or the database beside it: {cause}"),
+            })
+        }
+        error => error,
+    }
 }
 
 impl Place {

@@ -63,7 +63,7 @@ pub async fn run(
         let Some(swept) = swept else { return };
         let is_listening = match swept {
             Ok(sweep) => {
-                pause = wait_for(ledger.now().at, sweep.next_deadline);
+                pause = wait_for(ledger.now().over_by(), sweep.next_deadline);
                 report(Heard::Swept(&sweep));
                 sweep.seen <= LONG_LIST
             }

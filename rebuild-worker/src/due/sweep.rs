@@ -132,12 +132,12 @@ impl Sweeper {
         due: &dyn DueSource,
         heard: &(dyn Fn(Heard<'_>) + Send + Sync),
     ) -> Result<Sweep, LedgerError> {
-        let now = ledger.now().at;
+        let (now, over_by) = (ledger.now().at, ledger.now().over_by());
         let mut sweep = Sweep::default();
         let mut seen = HashMap::new();
         let mut last = None;
         loop {
-            let page = due.expired(now, last.as_ref(), PAGE).await?;
+            let page = due.expired(over_by, last.as_ref(), PAGE).await?;
             sweep.seen += page.len() as u64;
             let is_last = page.len() < PAGE;
             last = page.last().cloned();
@@ -171,7 +171,7 @@ impl Sweeper {
         }
         // What the source shows no more is forgotten.
         self.known = seen;
-        sweep.next_deadline = due.next_deadline(now).await?;
+        sweep.next_deadline = due.next_deadline(over_by).await?;
         Ok(sweep)
     }
 

@@ -1,13 +1,13 @@
 //! Readiness: whether what this process shows and does may be relied upon, and if not, why not.
 //!
 //! The judgement is a pure function of what was measured when it was asked for. Not ready are: a store that does not answer, a loop that
-//! is not alive or has not beaten for longer than it promised to, a projection that is halted or of another definition, and one whose
-//! oldest unapplied event is older than [`MAX_LAG`]. Lag is counted against the head in the store.
+//! is not alive or has not beaten for longer than it promised to, a projection that is halted or of another definition, account figures that are
+//! halted, and either whose oldest unapplied event is older than [`MAX_LAG`]. Lag is counted against the head in the store.
 
 use std::time::Duration;
 
 use recoup::Timestamp;
-use recoup_projections::{Stand, Standing};
+use recoup_projections::{Figures, Stand, Standing};
 use serde_json::{Value, json};
 
 use super::status::LoopView;
@@ -34,6 +34,14 @@ pub fn lag(stand: &Stand, now: Timestamp) -> Duration {
         .map_or(Duration::ZERO, |since| now.since(since))
 }
 
+/// How long the oldest event that account figures lack has waited; zero at the head.
+#[must_use]
+pub fn figures_lag(figures: &Figures, now: Timestamp) -> Duration {
+    figures
+        .waiting_since
+        .map_or(Duration::ZERO, |since| now.since(since))
+}
+
 /// Whether all is well, and the document that says so or why not.
 #[must_use]
 pub fn judge(measured: &Measured) -> (bool, Value) {
@@ -42,17 +50,23 @@ pub fn judge(measured: &Measured) -> (bool, Value) {
         .iter()
         .filter_map(LoopView::complaint)
         .collect();
-    let (store, projections) = match &measured.standing {
+    let (store, figures, projections) = match &measured.standing {
         Err(why) => {
             reasons.push(format!("the store does not answer: {why}"));
-            (json!({ "answers": false, "error": why }), Value::Null)
+            (
+                json!({ "answers": false, "error": why }),
+                Value::Null,
+                Value::Null,
+            )
         }
         Ok(standing) => {
             let stands = &standing.projections;
             reasons.extend(stands.iter().filter_map(|one| complaint(one, measured.at)));
+            reasons.extend(figures_complaint(standing.figures.as_ref(), measured.at));
             let shown = stands.iter().map(|stand| show(stand, measured.at));
             (
                 json!({ "answers": true, "head": standing.head.get() }),
+                show_figures(standing.figures.as_ref(), measured.at),
                 shown.collect::<Vec<_>>().into(),
             )
         }
@@ -62,6 +76,7 @@ pub fn judge(measured: &Measured) -> (bool, Value) {
         "ready": is_ready,
         "reasons": reasons,
         "store": store,
+        "account_figures": figures,
         "projections": projections,
         "loops": measured.loops,
     });
@@ -88,6 +103,31 @@ fn complaint(stand: &Stand, now: Timestamp) -> Option<String> {
             checkpoint.lag_events,
             lag.as_secs_f64()
         )
+    })
+}
+
+fn figures_complaint(figures: Option<&Figures>, now: Timestamp) -> Option<String> {
+    let figures = figures?;
+    if let Some((position, why)) = &figures.followed.halted {
+        return Some(format!(
+            "account figures are halted at event {position}, and no charge is admitted: {why}"
+        ));
+    }
+    let lag = figures_lag(figures, now);
+    (lag > MAX_LAG).then(|| format!("account figures are behind for {:.0} s", lag.as_secs_f64()))
+}
+
+fn show_figures(figures: Option<&Figures>, now: Timestamp) -> Value {
+    let Some(figures) = figures else {
+        return Value::Null;
+    };
+    let followed = &figures.followed;
+    let halted = followed.halted.as_ref();
+    json!({
+        "position": followed.position.get(),
+        "lag_seconds": figures_lag(figures, now).as_secs_f64(),
+        "halted": halted.map(|(position, why)| json!({ "position": position.get(), "reason": why })),
+        "reservations": followed.reservations,
     })
 }
 

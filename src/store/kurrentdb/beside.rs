@@ -1,31 +1,31 @@
 //! The tables beside the log: account figures as far as they follow it, and the credit that is taken for appends on their way.
 //!
 //! **Figures** are folded from the log, a page at a time, in one transaction with everything that depends on how far they are: the place itself, the last
-//! revision of each job's stream, and the reservations that the page closes. A page names the place that it begins at, so of two processes that
-//! fold it one does.
-//!
-//! **A reservation** is a row for a stream and a revision of it. It is made only if the event at that revision is not folded yet, and removed only in the
-//! transaction that folds that event, whatever event it is: the one it was made for, another caller's, or a `Voided`. Since a stream has one event at a
-//! revision, and the log tells it sooner or later, no reservation is closed too early, none twice, and none stays. What is reserved is never stored but in
-//! these rows: there is no second figure that could drift.
-//!
-//! **Hours.** An instant leads to a place in the log by the hours that were seen begin ([`read_scan_begin`]): the server's clock may go back a little when
-//! another node takes the lead, so a day is not exactly a range of positions.
+//! revision of each job's stream, the hours that begin in the page ([`hours`]), and the reservations that it closes ([`reservations`]). A page names the place that it begins at, so of
+//! two processes that fold it one does.
 //!
 //! Lock rule: everything that writes here runs under the lock that orders appends where an SQL store has them ([`Database::write_figures`]).
 
-use std::collections::{BTreeMap, HashMap};
+mod check;
+mod hours;
+mod reservations;
 
-use crate::account::{AccountState, Admission, Refusal};
-use crate::clock::{BudgetMonth, Timestamp};
+use std::collections::BTreeMap;
+
+use crate::account::{Admission, Refusal};
+use crate::clock::Timestamp;
 use crate::codec::{Decoded, Event, StreamName, decode};
-use crate::credits::Cost;
-use crate::ids::{AccountId, CommandId};
+use crate::ids::Reason;
 use crate::sql::log::stored_u64;
-use crate::sql::{Database, Migrations, Row, Transaction};
-use crate::store::{
-    Append, EventId, Expected, Migration, OpenError, Position, RecordedEvent, Revision, StoreError,
+use crate::sql::{Database, Migrations, Transaction};
+use crate::store::{EventId, Migration, OpenError, Position, RecordedEvent, Revision, StoreError};
+
+pub(crate) use check::Check;
+pub(crate) use hours::{read_scan_begin, read_scan_end};
+pub(super) use reservations::{
+    Old, Reservation, Reserved, Wanted, add_reserved, read_old, reserve,
 };
+pub(crate) use reservations::{read_account, read_reserved};
 
 /// What the migrations are recorded under.
 const COMPONENT: &str = "kurrentdb";
@@ -43,11 +43,6 @@ const MIGRATIONS: Migrations = Migrations {
     }],
 };
 
-const MICROS_AN_HOUR: i64 = 3_600_000_000;
-
-/// By how many hours the server's clock may go back before an event is missed by a scan that ends early.
-const SKEW_HOURS: i64 = 24;
-
 /// The least that an event takes in the server's log, in bytes of which its positions are numbers: our metadata alone is longer.
 pub(crate) const LEAST_BYTES: i64 = 128;
 
@@ -60,88 +55,11 @@ pub(super) struct Owner {
 
 /// How far the figures are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Followed {
-    pub(super) position: Position,
+pub(crate) struct Followed {
+    pub(crate) position: Position,
     pub(super) event_id: Option<String>,
     hour: i64,
-    pub(super) halted: Option<(Position, String)>,
-}
-
-/// Credit for one append on its way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reservation {
-    pub(super) stream: StreamName,
-    /// That the append's first event gets.
-    pub(super) revision: Revision,
-    pub(super) command: String,
-    account: AccountId,
-    cost: i64,
-    cap_month: Option<BudgetMonth>,
-}
-
-/// What asking for a reservation came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reserved {
-    /// It is there: made now, or before for an append of the same content.
-    Held,
-    /// The stream has gone on: the append would conflict.
-    Passed,
-    /// Another append to the stream has one, and what became of it is not folded yet.
-    Waits(Reservation),
-    /// The account does not allow it.
-    Refused(Refusal),
-}
-
-impl Reservation {
-    /// What an append needs; none if it spends nothing.
-    pub(super) fn of(append: &Append, command: &CommandId) -> Option<Self> {
-        match &append.admission {
-            Some(Admission::Spend {
-                account,
-                cost,
-                cap_month,
-            }) => Some(Self {
-                stream: append.stream.clone(),
-                revision: append.expected.next(),
-                command: command.to_string(),
-                account: account.clone(),
-                cost: cost.get(),
-                cap_month: *cap_month,
-            }),
-            Some(Admission::Post { .. }) | None => None,
-        }
-    }
-
-    /// Which revision an append in its place follows.
-    pub(super) fn expected(&self) -> Expected {
-        let before = self.revision.get().checked_sub(1);
-        Expected::after(before.map(Revision::new))
-    }
-
-    /// Of two appends of equal content at one revision one is stored: what is reserved for the one is reserved for both.
-    fn is_like(&self, other: &Self) -> bool {
-        self.revision == other.revision
-            && self.account == other.account
-            && self.cost == other.cost
-            && self.cap_month == other.cap_month
-    }
-
-    fn add_to(&self, state: &mut AccountState) {
-        state.reserved = state.reserved.saturating_add(self.cost);
-        if let Some(month) = self.cap_month {
-            let mut figures = state.month(month);
-            figures.reserved = figures.reserved.saturating_add(self.cost);
-            state.months.insert(month, figures);
-        }
-    }
-
-    fn admission(&self) -> Result<Admission, StoreError> {
-        Ok(Admission::Spend {
-            account: self.account.clone(),
-            cost: Cost::new(self.cost).map_err(|error| damaged("reservations", error))?,
-            cap_month: self.cap_month,
-        })
-    }
+    pub(crate) halted: Option<(Position, String)>,
 }
 
 fn damaged(table: &str, why: impl std::fmt::Display) -> StoreError {
@@ -157,33 +75,38 @@ pub(super) async fn bind(database: &Database, owner: Owner) -> Result<(), OpenEr
         path: path.clone(),
         why: why.to_owned(),
     };
-    let is_a_ledger = database
-        .glance(|tx| {
-            let sql = "SELECT 1 FROM appends LIMIT 1";
-            tx.row(sql, &[], |_| Ok(()))
-        })
-        .await?;
-    if is_a_ledger.is_some() {
-        return Err(foreign(
-            "it has a log of its own; a log in KurrentDB needs another database beside it",
-        ));
+    let own_log =
+        || foreign("it has a log of its own; a log in KurrentDB needs another database beside it");
+    // Before anything is made there.
+    if database.glance(has_a_log).await? {
+        return Err(own_log());
     }
     database.migrate(COMPONENT, MIGRATIONS).await?;
     let (ledger, prefix) = (owner.ledger.clone(), owner.prefix.clone());
     let bound = database
         .write_figures(move |tx| {
+            // And once more under the lock that appends take.
+            if has_a_log(tx)? {
+                return Ok(None);
+            }
             let sql = "INSERT INTO followed_log (one, ledger, prefix, position, hour)
                 VALUES (1, ?1, ?2, 0, 0) ON CONFLICT (one) DO NOTHING";
             tx.execute(sql, crate::values![&ledger, &prefix])?;
             read_owner(tx)
         })
         .await?;
-    if bound.as_ref() == Some(&owner) {
-        return Ok(());
+    match bound {
+        Some(bound) if bound == owner => Ok(()),
+        Some(_) => Err(foreign(
+            "it has the account figures of another log in KurrentDB",
+        )),
+        None => Err(own_log()),
     }
-    Err(foreign(
-        "it has the account figures of another log in KurrentDB",
-    ))
+}
+
+fn has_a_log(tx: &Transaction<'_>) -> Result<bool, StoreError> {
+    let found = tx.row("SELECT 1 FROM appends LIMIT 1", &[], |_| Ok(()))?;
+    Ok(found.is_some())
 }
 
 fn read_owner(tx: &Transaction<'_>) -> Result<Option<Owner>, StoreError> {
@@ -196,7 +119,7 @@ fn read_owner(tx: &Transaction<'_>) -> Result<Option<Owner>, StoreError> {
 }
 
 /// How far the figures are.
-pub(super) fn read_state(tx: &Transaction<'_>) -> Result<Followed, StoreError> {
+pub(crate) fn read_state(tx: &Transaction<'_>) -> Result<Followed, StoreError> {
     let sql = "SELECT position, event_id, hour, halted_at, halted_reason FROM followed_log";
     let found = tx.row(sql, &[], |row| {
         let halted_at: Option<i64> = row.get(3)?;
@@ -216,47 +139,8 @@ pub(crate) fn read_followed(tx: &Transaction<'_>) -> Result<Position, StoreError
     Ok(read_state(tx)?.position)
 }
 
-fn hour_of(at: Timestamp) -> i64 {
-    at.as_micros().div_euclid(MICROS_AN_HOUR)
-}
-
-/// A place that no event posted at `at` or later stands at or before.
-pub(crate) fn read_scan_begin(tx: &Transaction<'_>, at: Timestamp) -> Result<Position, StoreError> {
-    let sql = "SELECT position FROM followed_hours WHERE hour >= ?1 ORDER BY hour LIMIT 1";
-    let found = tx.row(sql, crate::values![hour_of(at)], |row| row.get(0))?;
-    // What has not been folded may be of any hour.
-    found.map_or_else(|| read_followed(tx), |position| Ok(Position::new(position)))
-}
-
-/// A place that no event posted before `at` stands after; none as long as one may still come.
-pub(crate) fn read_scan_end(
-    tx: &Transaction<'_>,
-    at: Timestamp,
-) -> Result<Option<Position>, StoreError> {
-    let sql = "SELECT position FROM followed_hours WHERE hour > ?1 ORDER BY hour LIMIT 1";
-    let late = hour_of(at).saturating_add(SKEW_HOURS);
-    let found = tx.row(sql, crate::values![late], |row| row.get(0))?;
-    Ok(found.map(Position::new))
-}
-
-/// What is wrong with reservations: those whose event is folded, so that nothing would ever close them.
-pub(crate) fn reservation_faults(
-    tx: &Transaction<'_>,
-) -> Result<Vec<(String, String)>, StoreError> {
-    let sql = "SELECT r.stream, r.command, r.revision, f.revision FROM reservations r
-        JOIN followed_streams f ON f.stream = r.stream WHERE r.revision <= f.revision ORDER BY r.stream";
-    tx.rows(sql, &[], |row| {
-        let (command, reserved, folded): (String, i64, i64) =
-            (row.get(1)?, row.get(2)?, row.get(3)?);
-        let what = format!(
-            "credit is taken for command {command} at revision {reserved}, and revision {folded} is folded"
-        );
-        Ok((row.get(0)?, what))
-    })
-}
-
 /// Where a person had the figures skip an event, and why: their sums lack it.
-pub(crate) fn skipped(tx: &Transaction<'_>) -> Result<Vec<(Position, String)>, StoreError> {
+pub(super) fn skipped(tx: &Transaction<'_>) -> Result<Vec<(Position, String)>, StoreError> {
     let sql = "SELECT position, reason, decided_by FROM followed_skips ORDER BY position";
     tx.rows(sql, &[], |row| {
         let (reason, by): (String, String) = (row.get(1)?, row.get(2)?);
@@ -267,82 +151,7 @@ pub(crate) fn skipped(tx: &Transaction<'_>) -> Result<Vec<(Position, String)>, S
     })
 }
 
-const COLUMNS: &str = "stream, revision, command, account, cost, cap_month";
-
-fn reservation_of(row: &Row<'_>) -> Result<Reservation, StoreError> {
-    let wrong = |why: String| damaged("reservations", why);
-    let month: Option<String> = row.get(5)?;
-    let month = month.map(|month| BudgetMonth::parse(&month)).transpose();
-    Ok(Reservation {
-        stream: StreamName::from_stored(row.text(0)?),
-        revision: Revision::new(row.get::<i64>(1)?.unsigned_abs()),
-        command: row.get(2)?,
-        account: AccountId::new(row.text(3)?).map_err(|error| wrong(error.to_string()))?,
-        cost: row.get(4)?,
-        cap_month: month.map_err(|error| wrong(error.to_string()))?,
-    })
-}
-
-/// What is reserved of an account.
-fn read_of_account(
-    tx: &Transaction<'_>,
-    account: &AccountId,
-) -> Result<Vec<Reservation>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM reservations WHERE account = ?1");
-    tx.rows(&sql, crate::values![account.as_str()], reservation_of)
-}
-
-/// The account's figures, with what is reserved, and with those of `month`.
-pub(crate) fn read_account(
-    tx: &Transaction<'_>,
-    account: &AccountId,
-    month: BudgetMonth,
-) -> Result<AccountState, StoreError> {
-    let mut state = tx.read_account_rows(account, month)?;
-    for reservation in read_of_account(tx, account)? {
-        reservation.add_to(&mut state);
-    }
-    state.months.retain(|&of, _| of == month);
-    Ok(state)
-}
-
-/// Adds what is reserved to a page of accounts.
-pub(super) fn add_reserved(
-    tx: &Transaction<'_>,
-    accounts: &mut [(AccountId, AccountState)],
-) -> Result<(), StoreError> {
-    for (account, state) in accounts {
-        for reservation in read_of_account(tx, account)? {
-            reservation.add_to(state);
-        }
-    }
-    Ok(())
-}
-
-/// At most `limit` reservations made before `before`, the oldest first.
-pub(super) fn read_older(
-    tx: &Transaction<'_>,
-    before: Timestamp,
-    limit: u32,
-) -> Result<Vec<Reservation>, StoreError> {
-    let sql =
-        format!("SELECT {COLUMNS} FROM reservations WHERE made_at < ?1 ORDER BY made_at LIMIT ?2");
-    tx.rows(
-        &sql,
-        crate::values![before.as_micros(), limit],
-        reservation_of,
-    )
-}
-
-/// The reservation of a stream.
-fn read_of_stream(
-    tx: &Transaction<'_>,
-    stream: &StreamName,
-) -> Result<Option<Reservation>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM reservations WHERE stream = ?1");
-    tx.row(&sql, crate::values![stream.as_str()], reservation_of)
-}
-
+/// The last revision of a job's stream that is folded.
 fn followed_revision(
     tx: &Transaction<'_>,
     stream: &StreamName,
@@ -351,76 +160,6 @@ fn followed_revision(
     tx.row(sql, crate::values![stream.as_str()], |row| {
         Ok(Revision::new(row.get::<i64>(0)?.unsigned_abs()))
     })
-}
-
-/// Reserves for many appends, in order: each is checked against what those before it took. An answer each.
-pub(super) fn reserve(
-    tx: &Transaction<'_>,
-    wanted: &[Reservation],
-    now: Timestamp,
-) -> Result<Vec<Reserved>, StoreError> {
-    let followed = read_state(tx)?;
-    if let Some((position, why)) = followed.halted {
-        // Nobody decides over figures that cannot go on.
-        return Err(StoreError::Corrupt { position, why });
-    }
-    let mut states = HashMap::new();
-    let mut answers = Vec::with_capacity(wanted.len());
-    for one in wanted {
-        answers.push(reserve_one(tx, one, &mut states, now)?);
-    }
-    Ok(answers)
-}
-
-fn reserve_one(
-    tx: &Transaction<'_>,
-    wanted: &Reservation,
-    states: &mut HashMap<AccountId, AccountState>,
-    now: Timestamp,
-) -> Result<Reserved, StoreError> {
-    if followed_revision(tx, &wanted.stream)?.is_some_and(|last| last >= wanted.revision) {
-        return Ok(Reserved::Passed);
-    }
-    match read_of_stream(tx, &wanted.stream)? {
-        Some(other) if other.is_like(wanted) => return Ok(Reserved::Held),
-        // Whoever made it has seen the stream farther on.
-        Some(other) if other.revision > wanted.revision => return Ok(Reserved::Passed),
-        Some(other) => return Ok(Reserved::Waits(other)),
-        None => {}
-    }
-    let account = &wanted.account;
-    if !states.contains_key(account) {
-        let mut state = tx.read_account_row(account)?;
-        for reservation in read_of_account(tx, account)? {
-            reservation.add_to(&mut state);
-        }
-        states.insert(account.clone(), state);
-    }
-    let state = states.get_mut(account).expect("it was inserted above");
-    if let Some(month) = wanted.cap_month {
-        let stored = tx.read_month(account, month)?.unwrap_or_default();
-        let reserved = state.month(month).reserved;
-        let figures = crate::account::MonthState { reserved, ..stored };
-        state.months.insert(month, figures);
-    }
-    if let Err(refusal) = state.admit(&wanted.admission()?) {
-        return Ok(Reserved::Refused(refusal));
-    }
-    wanted.add_to(state);
-    let sql = format!(
-        "INSERT INTO reservations ({COLUMNS}, made_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-    );
-    let values = crate::values![
-        wanted.stream.as_str(),
-        stored_u64(wanted.revision.get()),
-        &wanted.command,
-        account.as_str(),
-        wanted.cost,
-        wanted.cap_month.map(|month| month.to_string()),
-        now.as_micros(),
-    ];
-    tx.execute(&sql, values)?;
-    Ok(Reserved::Held)
 }
 
 /// Says whether a posting that spends nothing may pass.
@@ -465,7 +204,7 @@ pub(super) fn fold(
         .iter()
         .map(|event| (event.stream.clone(), event.revision));
     pass(tx, places)?;
-    let hour = note_hours(tx, &state, page)?;
+    let hour = hours::note(tx, &state, page)?;
     let last = page.last();
     let next = Followed {
         position: last.map_or(state.position, |last| last.position),
@@ -513,36 +252,23 @@ fn pass(
     tx.execute(sql, &[]).map(|_| ())
 }
 
-/// Notes which hours begin in the page. Gives the latest one that was seen.
-fn note_hours(
-    tx: &Transaction<'_>,
-    state: &Followed,
-    page: &[RecordedEvent],
-) -> Result<i64, StoreError> {
-    let (mut hour, mut before) = (state.hour, state.position);
-    let mut rows = Vec::new();
-    for event in page {
-        let posted_in = hour_of(event.posted_at);
-        if posted_in > hour {
-            hour = posted_in;
-            rows.push(vec![hour.into(), before.get().into()]);
-        }
-        before = event.position;
-    }
-    let sql = "INSERT INTO followed_hours (hour, position) VALUES (?1, ?2)";
-    tx.execute_many(sql, &rows)?;
-    Ok(hour)
+/// An event that cannot be read, as far as the server tells of it.
+#[derive(Debug, Clone)]
+pub(super) struct Unread {
+    pub(super) stream: StreamName,
+    pub(super) revision: Revision,
+    pub(super) id: EventId,
+    pub(super) posted_at: Option<Timestamp>,
 }
 
 /// A person's decision that the figures go on without an event.
 #[derive(Debug, Clone)]
 pub(super) struct Skip {
     pub(super) position: Position,
-    pub(super) reason: String,
+    pub(super) reason: Reason,
     pub(super) by: String,
     pub(super) at: Timestamp,
-    /// The event, as far as the server tells.
-    pub(super) event: Option<(StreamName, Revision, EventId)>,
+    pub(super) event: Option<Unread>,
 }
 
 /// Moves the figures past the event that they are halted at. False if they are not halted there.
@@ -559,19 +285,22 @@ pub(super) fn skip(tx: &Transaction<'_>, skip: &Skip) -> Result<bool, StoreError
     let values = crate::values![
         position.get(),
         &found,
-        &skip.reason,
+        skip.reason.as_str(),
         &skip.by,
         skip.at.as_micros(),
     ];
     tx.execute(sql, values)?;
-    if let Some((stream, revision, _)) = &skip.event {
-        pass(tx, std::iter::once((stream.clone(), *revision)))?;
+    if let Some(event) = &skip.event {
+        pass(tx, std::iter::once((event.stream.clone(), event.revision)))?;
     }
-    let id = skip.event.as_ref().map(|(_, _, id)| id.to_string());
+    let instant = skip.event.as_ref().and_then(|event| event.posted_at);
+    let instants = instant.into_iter().map(|posted_at| (position, posted_at));
+    let hour = hours::note_instants(tx, &state, instants)?;
+    let id = skip.event.as_ref().map(|event| event.id.to_string());
     let next = Followed {
         position,
         event_id: Some(id.unwrap_or_else(|| uuid::Uuid::nil().to_string())),
-        hour: state.hour,
+        hour,
         halted: None,
     };
     write_state(tx, &next)?;

@@ -94,6 +94,9 @@ pub(super) fn meaning(error: &Error) -> Meaning {
         Error::UnsupportedFeature => Meaning::Never(StoreError::Unavailable {
             cause: "the server does not know the request".to_owned(),
         }),
+        Error::ServerError(message) if message.contains("Invalid position") => {
+            Meaning::Never(no_such_position())
+        }
         // Not found, outside of the answer to a read: a node that does not lead, and that cannot say who does.
         Error::ResourceNotFound
         | Error::ServerError(_)
@@ -106,6 +109,19 @@ pub(super) fn meaning(error: &Error) -> Meaning {
         | Error::IllegalStateError(_)
         | Error::WrongExpectedVersion { .. } => Meaning::Lost,
     }
+}
+
+/// What the server says to a read of the log from a position that it never gave.
+fn no_such_position() -> StoreError {
+    StoreError::Damaged {
+        why: "the log has no such position: what names it was changed, or belongs to another log"
+            .to_owned(),
+    }
+}
+
+/// Whether a read failed for that.
+pub(super) fn is_no_such_position(error: &StoreError) -> bool {
+    *error == no_such_position()
 }
 
 pub(super) fn unavailable(cause: impl ToString) -> StoreError {

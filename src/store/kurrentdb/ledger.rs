@@ -4,21 +4,26 @@
 //! whoever folds the log next closes the reservation in the transaction that applies the event ([`beside`](super::beside)). In between the credit
 //! counts as spent. A caller that loses its append releases nothing: the event that it lost to closes what it shared with the winner.
 //!
+//! **Figures that are behind.** What is spent and not folded yet counts by its reservation, so nothing is decided over figures that may have lost some: behind
+//! where this process has seen them, or behind the log as it was when it was opened, they are brought forward first. And of two databases beside one log
+//! neither would know the other's reservations: the log names the one that keeps the figures (`keeper`).
+//!
 //! **A caller that dies in between** leaves a reservation. Recovery ends one that is old by appending a `Voided` at the very revision that it was made for.
 //! If that is stored, the late append can never be: the server's guard refuses it, and the credit is free when the `Voided` is folded. If it
 //! conflicts, another event stands there, which closes the reservation as any other does. If the server does not answer, nothing is decided. No time decides about
 //! money: a `Voided` that comes early costs the caller a second decision.
 //!
-//! **Refusals** are as exact as in one database: before one is told, the figures are brought to the end of the log and the charge is asked for once more; and
+//! **Refusals** are as exact as in one database, but for what dead callers still hold: before one is told, the figures are brought to the end of the log and the charge is asked for once more; and
 //! then its stream is looked at, since a conflict comes before a refusal.
 //!
-//! **What takes credit and reserves none** (a reclaim, an adjustment, a limit) is folded before it is answered: from then on every process's next charge is
-//! checked against it.
+//! **What takes credit and reserves none** (a reclaim, an adjustment, a limit) is folded before it is answered, by whoever appended or read it: from then on every process's next charge is
+//! checked against it. Where that fails its outcome is unknown, and the repeat folds it.
 //!
 //! **Reads of figures** bring them to the end of the log first.
 //!
 //! Work that was begun is gone on with when its caller goes away: an append must not stop between its steps for that reason alone. Tasks: one reserves for
 //! everybody who waits, one follows the log and recovers. Both end with the store.
+//! A task that panics begins anew.
 //! (`spending`: the steps of an append; `following`: figures and recovery; `together`: many appends in one call.)
 
 mod following;
@@ -29,23 +34,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::following::follow;
+use self::following::{Figures, follow};
 use self::spending::{Ask, QUEUE, reserve_for_all};
 use self::together::{append_in_order, related};
-use super::beside::{self, Owner, Skip};
-use super::{Log, Options};
+use super::beside::{self, Owner, Skip, Unread};
+use super::{Log, Options, keep_going};
 use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Timestamp};
 use crate::codec::StreamName;
-use crate::ids::AccountId;
+use crate::ids::{AccountId, Reason};
 use crate::sql::Database;
 use crate::store::{
     Append, Appended, EventStore, Identity, OpenError, Position, RecordedEvent, Revision,
     StoreError,
 };
+
+/// By how much the clocks of the server's nodes, and of the machines that ask them, may differ.
+const CLOCK_SKEW: Duration = Duration::from_secs(5);
 
 /// When recovery takes a caller for dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +86,8 @@ struct Shared {
     beside: Database,
     asks: mpsc::Sender<Ask>,
     /// Held by the one who folds.
-    folding: tokio::sync::Mutex<()>,
+    folding: Mutex<()>,
+    figures: Arc<Figures>,
     recovery: Recovery,
     patience: Duration,
 }
@@ -86,7 +95,7 @@ struct Shared {
 impl KurrentStore {
     /// Opens the log, and beside it the database that `open_beside` gives: one that is opened with the zone and scale of the identity that it is handed. Creates what is not there.
     ///
-    /// A database that has a log of its own, or the figures of another log, is refused.
+    /// The first database beside a log keeps its figures from then on. Another one is refused ([`OpenError::Foreign`]), and so is a database that has a log of its own, or the figures of another log.
     pub async fn open<F>(
         options: Options,
         recovery: Recovery,
@@ -95,27 +104,45 @@ impl KurrentStore {
     where
         F: Future<Output = Result<Database, OpenError>>,
     {
-        let (prefix, patience) = (options.prefix.to_string(), options.connect_within);
-        let log = Log::open(options).await?;
-        let database = open_beside(log.identity().clone()).await?;
-        let owner = Owner {
-            ledger: log.identity().ledger.to_string(),
-            prefix,
-        };
-        beside::bind(&database, owner).await?;
+        let patience = options.connect_within;
+        let (log, database) = open_both(options, open_beside).await?;
+        log.bind_keeper(&database).await?;
         let (asks, waiting) = mpsc::channel(QUEUE);
-        tokio::spawn(reserve_for_all(waiting, database.clone()));
+        let figures = Arc::new(Figures::from(log.head().await?));
         let shared = Arc::new(Shared {
             log,
-            beside: database,
+            beside: database.clone(),
             asks,
-            folding: tokio::sync::Mutex::new(()),
+            folding: Mutex::new(()),
+            figures: Arc::clone(&figures),
             recovery,
             patience,
         });
         shared.check_log().await?;
-        tokio::spawn(follow(Arc::downgrade(&shared)));
+        let waiting = Arc::new(Mutex::new(waiting));
+        keep_going("reserving credit", move || {
+            reserve_for_all(Arc::clone(&waiting), database.clone(), Arc::clone(&figures))
+        });
+        let weak = Arc::downgrade(&shared);
+        keep_going("following the log", move || follow(weak.clone()));
         Ok(Self { shared })
+    }
+
+    /// Makes the database that `open_beside` gives the one that keeps the figures, instead of the one before; `by` decides so for `reason`. False if it was already.
+    ///
+    /// What the one before had reserved for appends on their way is not known here, and its processes notice it only after [`Recovery::every`]: end every process that
+    /// has the ledger open first.
+    pub async fn move_figures<F>(
+        options: Options,
+        open_beside: impl FnOnce(Identity) -> F,
+        reason: &Reason,
+        by: &str,
+    ) -> Result<bool, OpenError>
+    where
+        F: Future<Output = Result<Database, OpenError>>,
+    {
+        let (log, database) = open_both(options, open_beside).await?;
+        log.move_keeper(&database, reason, by).await
     }
 
     /// The log.
@@ -130,38 +157,69 @@ impl KurrentStore {
         &self.shared.beside
     }
 
-    /// Brings the figures to the end of the log as it is now.
+    /// Brings the figures to the end of the log as it is now. Fails with [`StoreError::Corrupt`] where they are halted, and while the log or the database cannot be reached.
     pub async fn settle_figures(&self) -> Result<(), StoreError> {
         self.shared.catch_up().await
     }
 
-    /// Ends every reservation that is older than `age`: appends that have not arrived by then never will. Gives how many it found.
+    /// Ends every reservation that is older than `age`: appends that have not arrived by then never will. Gives how many it ended; one that cannot be ended is passed
+    /// over, and told to the log of the process. Fails while the log or the database cannot be reached.
     pub async fn recover(&self, age: Duration) -> Result<usize, StoreError> {
         self.shared.recover(age).await
     }
 
-    /// The event that the figures cannot get past, and why.
+    /// The event that the figures cannot get past, and why. Fails while the database cannot be reached.
     pub async fn halted(&self) -> Result<Option<(Position, String)>, StoreError> {
         Ok(self.shared.state().await?.halted)
     }
 
-    /// Moves the figures past the event at `position`, if that is what they are halted at; `by` decides so for `reason`. False if it is not.
+    /// Moves the figures past the event at `position`, if that is what they are halted at; `by` decides so for `reason`. False if they are not halted there. Fails while the log or the
+    /// database cannot be reached.
     pub async fn skip_figures(
         &self,
         position: Position,
-        (reason, by): (String, String),
+        reason: &Reason,
+        by: &str,
     ) -> Result<bool, StoreError> {
-        let event = self.shared.log.place_of(position).await?;
+        if self.halted().await?.is_none_or(|(at, _)| at != position) {
+            return Ok(false);
+        }
+        let log = &self.shared.log;
+        let event = match log.place_of(position).await? {
+            Some((stream, revision, id)) => Some(Unread {
+                stream,
+                revision,
+                id,
+                posted_at: log.instant(position, false).await?,
+            }),
+            None => None,
+        };
         let skip = Skip {
             position,
-            reason,
-            by,
+            reason: reason.clone(),
+            by: by.to_owned(),
             at: self.now(),
             event,
         };
         let skipped = move |tx: &crate::sql::Transaction<'_>| beside::skip(tx, &skip);
         self.shared.beside.write_figures(skipped).await
     }
+}
+
+/// The log, and the database beside it, bound to the log.
+async fn open_both<F>(
+    options: Options,
+    open_beside: impl FnOnce(Identity) -> F,
+) -> Result<(Log, Database), OpenError>
+where
+    F: Future<Output = Result<Database, OpenError>>,
+{
+    let prefix = options.prefix.to_string();
+    let log = Log::open(options).await?;
+    let database = open_beside(log.identity().clone()).await?;
+    let ledger = log.identity().ledger.to_string();
+    beside::bind(&database, Owner { ledger, prefix }).await?;
+    Ok((log, database))
 }
 
 /// The answer of a task that ended over an append.
@@ -179,6 +237,10 @@ impl EventStore for KurrentStore {
 
     fn now(&self) -> Timestamp {
         self.shared.log.now()
+    }
+
+    fn clock_skew(&self) -> Duration {
+        CLOCK_SKEW
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {
@@ -219,14 +281,20 @@ impl EventStore for KurrentStore {
         stream: &StreamName,
         from: Revision,
     ) -> Result<Vec<RecordedEvent>, StoreError> {
-        self.shared.log.read_stream(stream, from).await
+        let events = self.shared.log.read_stream(stream, from).await?;
+        self.shared.fold_what_takes(&events).await?;
+        Ok(events)
     }
 
     async fn read_streams(
         &self,
         streams: Vec<StreamName>,
     ) -> Result<Vec<Vec<RecordedEvent>>, StoreError> {
-        self.shared.log.read_streams(streams).await
+        let read = self.shared.log.read_streams(streams).await?;
+        for events in &read {
+            self.shared.fold_what_takes(events).await?;
+        }
+        Ok(read)
     }
 
     async fn read_all(

@@ -7,7 +7,7 @@
 //! **What is stored.** A stream is the ledger's [`StreamPrefix`] and the name of ours. An event's bytes are ours, as `application/octet-stream`, under
 //! its type's name. Its metadata is ours too, JSON with `$correlationId` and `$causationId`, and in front of them one key more,
 //! `recoup`: the version of the type's struct, and a random number of the sending (`stored`). The identity of the ledger is the one event of the
-//! stream `<prefix>ledger`, which no reader of the log is given (`identity`).
+//! stream `<prefix>ledger`, which no reader of the log is given (`identity`); `<prefix>figures` is another such stream (`keeper`).
 //!
 //! **The guard** is the server's expected revision. Where a stream is further on, the server looks at ids alone and calls an append with the ids that it
 //! has a success. Whether it is *this* append that was stored is therefore read back after every success: the number of the sending decides, and what
@@ -34,10 +34,13 @@ mod error;
 mod gate;
 mod identity;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod keeper;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod ledger;
 mod link;
 mod read;
 mod stored;
+mod tasks;
 mod wake;
 
 use std::fmt;
@@ -48,14 +51,16 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
 use self::link::Link;
+use self::tasks::keep_going;
+use super::parameters::parameters;
 use super::{Identity, Position, RecordedEvent};
 use crate::clock::{Clock, SystemClock, Timestamp, Zone};
 use crate::credits::Scale;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use beside::{
-    LEAST_BYTES, read_account, read_followed, read_scan_begin, read_scan_end, reservation_faults,
-    skipped,
+    Check, LEAST_BYTES, read_account, read_followed, read_reserved, read_scan_begin, read_scan_end,
+    read_state,
 };
 pub use error::{OpenError, StreamPrefixError};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -63,6 +68,24 @@ pub use ledger::{KurrentStore, Recovery};
 
 /// How many appends a process has under way at once. The server's single writer takes them one by one.
 const CONCURRENCY: usize = 64;
+
+/// What may stand behind the `?` of a connection string: the prefix, and what the client knows.
+const PARAMETERS: [&str; 14] = [
+    "prefix",
+    "maxDiscoverAttempts",
+    "discoveryInterval",
+    "gossipTimeout",
+    "tls",
+    "tlsVerifyCert",
+    "nodePreference",
+    "keepAliveInterval",
+    "keepAliveTimeout",
+    "defaultDeadline",
+    "connectionName",
+    "userCertFile",
+    "userKeyFile",
+    "tlsCaFile",
+];
 
 /// What the names of a ledger's streams begin with: 1 to 50 bytes of `[A-Za-z0-9._:@]`.
 ///
@@ -159,14 +182,15 @@ impl Options {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let mut prefix = StreamPrefix::default();
         let mut rest = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.strip_prefix("prefix=") {
-                Some(name) => {
-                    prefix = StreamPrefix::new(name).map_err(|error| OpenError::Connection {
-                        why: format!("is wrong: {error}"),
-                    })?;
-                }
-                None => rest.push(pair),
+        let wrong = |why: String| OpenError::Connection {
+            why: format!("is wrong: {why}"),
+        };
+        for (name, value) in parameters(query, &PARAMETERS).map_err(wrong)? {
+            if name == "prefix" {
+                let parsed = StreamPrefix::new(value);
+                prefix = parsed.map_err(|error| wrong(error.to_string()))?;
+            } else {
+                rest.push(format!("{name}={value}"));
             }
         }
         let mark = if rest.is_empty() { "" } else { "?" };
@@ -296,6 +320,8 @@ mod tests {
                 "leader",
             ),
             ("kurrentdb://u:secret@h:port", "cannot be read"),
+            ("kurrentdb://h:2113?Prefixes=a", "no parameter"),
+            ("kurrentdb://h:2113?prefix=a&Prefix=b", "twice"),
         ] {
             let error = Options::parse(url).expect_err(url).to_string();
             assert!(error.contains(why), "{url}: {error}");

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::error::unavailable;
+use super::error::{is_no_such_position, unavailable};
 use super::link::{Lent, Link, NoAnswer};
 use super::stored::{self, Stored};
 use super::{Log, Shared};
@@ -278,7 +278,10 @@ impl Shared {
         &self,
         position: Position,
     ) -> Result<Option<kurrentdb::RecordedEvent>, StoreError> {
-        let events = fetch(&self.link, Question::Log(from(position).max_count(1))).await?;
+        let events = match fetch(&self.link, Question::Log(from(position).max_count(1))).await {
+            Err(error) if is_no_such_position(&error) => return Ok(None),
+            events => events?,
+        };
         let is_it = |event: &kurrentdb::RecordedEvent| {
             i64::try_from(event.position.commit) == Ok(position.get())
                 && self.is_ours(event.stream_id())

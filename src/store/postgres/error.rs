@@ -54,7 +54,7 @@ pub(super) fn is_unknown_after_commit(error: &Error) -> bool {
         return true;
     };
     let code = answer.code().unwrap_or_default();
-    !matches!(code.get(..2), Some("23" | "40")) && code != "25P02"
+    code == "40003" || (!matches!(code.get(..2), Some("23" | "40")) && code != "25P02")
 }
 
 /// Whether it says that the connection is of no more use; then what was asked for on it has not been answered.

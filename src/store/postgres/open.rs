@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
-use sqlx::{ConnectOptions, Connection as _, PgConnection};
+use sqlx::{ConnectOptions, Connection as _, Executor as _, PgConnection, Row as _};
 use uuid::Uuid;
 
 use super::error::{answered_within, store_error};
@@ -17,6 +17,7 @@ use super::{CONNECTED_WITHIN, Options, SETTINGS};
 use crate::clock::{Clock, Zone};
 use crate::credits::Scale;
 use crate::sql::Transaction;
+use crate::store::parameters::parameters;
 use crate::store::{Identity, Migration, OpenError, StoreError};
 
 /// The schema of a ledger whose URL names none.
@@ -73,17 +74,39 @@ impl Locks {
     }
 }
 
+/// What may stand behind the `?`: the schema, and what the driver knows.
+const PARAMETERS: [&str; 19] = [
+    "schema",
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
 impl Place {
     /// Takes a URL apart. An error says what is wrong without repeating it: it may hold a password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let mut schema = DEFAULT_SCHEMA;
         let mut rest = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=') {
-                Some(("schema", name)) => schema = name,
-                Some(_) => rest.push(pair),
-                None => return Err(format!("{pair:?} has no value")),
+        for (name, value) in parameters(query, &PARAMETERS)? {
+            match name {
+                "schema" => schema = value,
+                name => rest.push(format!("{name}={value}")),
             }
         }
         let is_name = |name: &str| {
@@ -148,7 +171,12 @@ impl Place {
     /// certificate without its name, and would panic. Whoever has said it before is left alone.
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        answered_within(CONNECTED_WITHIN, PgConnection::connect_with(&self.options)).await
+        answered_within(CONNECTED_WITHIN, async {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            refuse_standby(&mut connection).await?;
+            Ok(connection)
+        })
+        .await
     }
 
     /// The first connection: finds out whether a server on this machine insists on TLS.
@@ -167,6 +195,18 @@ impl Place {
         *self = with_tls;
         Ok(connection)
     }
+}
+
+/// An error on a server that only follows another one: what is read there may be old, and an answer that decides nothing anew would be told from it.
+pub(super) async fn refuse_standby(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let row = connection
+        .fetch_one("SELECT pg_is_in_recovery() AS is_standby")
+        .await?;
+    if row.try_get("is_standby")? {
+        let why = "the server is a standby: it follows a primary, which is the one to be asked";
+        return Err(sqlx::Error::Protocol(why.to_owned()));
+    }
+    Ok(())
 }
 
 /// Whether a host is this machine by its name. There the driver does without TLS unless it is asked for: what it would protect never leaves the machine, and it makes

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::error::{is_lost, is_unknown_after_commit, store_error};
-use super::open::{Locks, Place};
+use super::open::{Locks, Place, refuse_standby};
 use super::session::Session;
 use super::time::{DatabaseClock, NOW};
 use super::{CONNECTED_WITHIN, ENDED_AFTER, Options};
@@ -107,6 +107,8 @@ impl Pool {
             .acquire_timeout(options.busy_timeout.max(CONNECTED_WITHIN))
             // Idle ones are found dead at the first statement, which costs nothing while they live.
             .test_before_acquire(false)
+            // A name may lead to another server than before.
+            .after_connect(|connection, _| Box::pin(refuse_standby(connection)))
             .connect_lazy_with(place.options().clone());
         Self {
             connections,

@@ -41,6 +41,7 @@ impl Life {
         let now = Now {
             at: noon(),
             zone: Zone::UTC,
+            clock_skew: std::time::Duration::ZERO,
         };
         Self {
             job: Job::empty(job_id("video-1")),

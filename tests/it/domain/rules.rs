@@ -398,7 +398,11 @@ fn a_charge_is_admitted_in_the_month_of_the_ledgers_zone() {
     for (zone, month) in [("UTC", "2026-12"), ("America/New_York", "2026-11")] {
         let mut life = Life::external();
         let zone = Zone::parse(zone).expect("a zone");
-        life.now = Now { at, zone };
+        life.now = Now {
+            at,
+            zone,
+            ..life.now
+        };
         let month = BudgetMonth::parse(month).expect("a month");
         let charging = life.charging();
         let answer = life.send(&charging);

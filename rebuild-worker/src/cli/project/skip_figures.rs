@@ -42,8 +42,8 @@ pub(super) async fn run(session: &Session, args: Args) -> anyhow::Result<Answer>
         ));
     };
     let asked = args.position.map_or(position, Position::new);
-    let decision = (args.reason.as_str().to_owned(), args.by.name());
-    if asked != position || !store.skip_figures(asked, decision).await? {
+    let by = args.by.name();
+    if asked != position || !store.skip_figures(asked, &args.reason, &by).await? {
         let message = format!(
             "account figures are halted at event {position}, not at {asked}: nothing was skipped; in their way: {why}"
         );

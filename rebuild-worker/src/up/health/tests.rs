@@ -1,6 +1,7 @@
 //! What is ready and what is not, and why.
 
 use recoup::Position;
+use recoup::sql::log::FollowedFigures;
 use recoup_projections::{Checkpoint, Halt, Projection};
 
 use super::*;
@@ -33,6 +34,7 @@ fn measured(stand: Stand) -> Measured {
         standing: Ok(Standing {
             head: Position::new(5),
             projections: vec![stand],
+            figures: None,
             dead_letters_open: 0,
             first_deadline: None,
             last_rebuild: None,
@@ -83,6 +85,31 @@ async fn what_is_not_ready_says_why() {
         ..stand(None)
     });
     assert_eq!(reason(&refused), "made by another build");
+    let with_figures = |halted, waiting_since| {
+        let mut measured = measured(stand(None));
+        let standing = measured.standing.as_mut().expect("it was measured");
+        standing.figures = Some(Figures {
+            followed: FollowedFigures {
+                position: Position::new(4),
+                halted,
+                reservations: 1,
+                oldest_reservation: None,
+            },
+            waiting_since,
+        });
+        measured
+    };
+    assert!(judge(&with_figures(None, None)).0);
+    let halted = with_figures(Some((Position::new(5), "unknown type".to_owned())), None);
+    assert_eq!(
+        reason(&halted),
+        "account figures are halted at event 5, and no charge is admitted: unknown type"
+    );
+    let late = Timestamp::from_micros(NOW.as_micros() - 61_000_000);
+    assert_eq!(
+        reason(&with_figures(None, Some(late))),
+        "account figures are behind for 61 s"
+    );
     let silent = Measured {
         standing: Err("nothing within 2s".to_owned()),
         ..measured(stand(None))

@@ -3,9 +3,11 @@
 //! A page is read without a transaction and folded in one that names where it begins; of several processes one folds it. What cannot be folded halts the
 //! figures in front of it, written down with the place that they have come to.
 
-use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
@@ -15,9 +17,10 @@ use crate::codec::{Event, Stream};
 use crate::ids::CommandId;
 use crate::job::{JobEvent, Voided};
 use crate::sql::Transaction;
-use crate::store::kurrentdb::beside::{self, Followed, Reservation};
+use crate::store::kurrentdb::beside::{self, Followed, Old, Reservation};
 use crate::store::kurrentdb::error::unavailable;
-use crate::store::{Append, EventStore, OpenError, Position, RecordedEvent, StoreError};
+use crate::store::kurrentdb::keeper;
+use crate::store::{Append, Appended, EventStore, OpenError, Position, RecordedEvent, StoreError};
 
 /// How many events are folded in one transaction.
 const PAGE_EVENTS: usize = 1_000;
@@ -28,15 +31,52 @@ pub(super) const LINGER: Duration = Duration::from_millis(20);
 /// The longest wait between two looks at the log.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How many reservations one round of recovery ends.
-const RECOVERED_AT_ONCE: u32 = 64;
+/// How many reservations recovery reads at once, and how many of them it ends at once.
+const OLD_AT_ONCE: u32 = 256;
+const VOIDED_AT_ONCE: usize = 16;
+
+/// What this process knows of the figures.
+#[derive(Debug)]
+pub(super) struct Figures {
+    /// The position that they have been folded to, or that the log had when it was opened: what decides is not read from figures that are behind it.
+    floor: AtomicI64,
+    /// Whether the log named another database as theirs.
+    is_elsewhere: AtomicBool,
+}
+
+impl Figures {
+    pub(super) fn from(floor: Position) -> Self {
+        Self {
+            floor: AtomicI64::new(floor.get()),
+            is_elsewhere: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn floor(&self) -> Position {
+        Position::new(self.floor.load(Ordering::Acquire))
+    }
+
+    fn reached(&self, position: Position) {
+        self.floor.fetch_max(position.get(), Ordering::AcqRel);
+    }
+
+    /// An error if the figures are another database's by now.
+    pub(super) fn check_kept(&self) -> Result<(), StoreError> {
+        if self.is_elsewhere.load(Ordering::Acquire) {
+            return Err(StoreError::ReadOnly {
+                cause: keeper::ELSEWHERE.to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
 
 /// Keeps the figures near the end of the log, and ends what dead callers left behind.
 pub(super) async fn follow(shared: Weak<Shared>) {
     let Some(mut appended) = shared.upgrade().map(|shared| shared.log.appended()) else {
         return;
     };
-    let mut recovered = Instant::now();
+    let mut recovered = None;
     loop {
         let _ = timeout(LOOK_EVERY, appended.changed()).await;
         sleep(LINGER).await;
@@ -46,12 +86,13 @@ pub(super) async fn follow(shared: Weak<Shared>) {
         appended.borrow_and_update();
         let target = *appended.borrow();
         if let Err(error) = shared.fold_to(target).await {
-            tracing::debug!(%error, "the figures fall behind the log");
+            tracing::warn!(%error, "account figures fall behind the log");
         }
-        if recovered.elapsed() >= shared.recovery.every {
-            recovered = Instant::now();
+        if recovered.is_none_or(|at: Instant| at.elapsed() >= shared.recovery.every) {
+            recovered = Some(Instant::now());
+            shared.look_at_keeper().await;
             if let Err(error) = shared.recover(shared.recovery.after).await {
-                tracing::debug!(%error, "old reservations are left for later");
+                tracing::warn!(%error, "credit that dead callers have reserved is not given back yet");
             }
         }
     }
@@ -128,6 +169,9 @@ impl Shared {
             .beside
             .write_figures(move |tx| beside::fold(tx, from, &page, halt.as_ref()))
             .await;
+        if let Ok(state) = &folded {
+            self.figures.reached(state.position);
+        }
         match folded {
             // What is there is read again, and what is missing folded again.
             Err(StoreError::Unconfirmed { cause }) => Err(StoreError::Unavailable { cause }),
@@ -151,34 +195,84 @@ impl Shared {
         Err(StoreError::Corrupt { position, why })
     }
 
-    /// Ends reservations that are older than `age`.
-    pub(super) async fn recover(&self, age: Duration) -> Result<usize, StoreError> {
+    /// Takes note if the log names another database as the figures' one.
+    async fn look_at_keeper(&self) {
+        match self.log.keeper().await {
+            Ok(Some(keeper)) if keeper != self.beside.identity().ledger => {
+                tracing::error!("{}", keeper::ELSEWHERE);
+                self.figures.is_elsewhere.store(true, Ordering::Release);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "who keeps the figures is not known"),
+        }
+    }
+
+    /// Ends reservations that are older than `age`; gives how many. One that cannot be ended is passed over, and stays.
+    pub(super) async fn recover(self: &Arc<Self>, age: Duration) -> Result<usize, StoreError> {
+        self.figures.check_kept()?;
         let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
-        let before = Timestamp::from_micros(self.beside.now().as_micros().saturating_sub(age));
-        let read = move |tx: &Transaction<'_>| beside::read_older(tx, before, RECOVERED_AT_ONCE);
-        if self.beside.glance(read).await?.is_empty() {
+        let now = self.beside.now().as_micros();
+        let old = Old {
+            before: Timestamp::from_micros(now.saturating_sub(age)),
+            after: Timestamp::from_micros(now.saturating_add(age)),
+        };
+        if self.read_old(old, None).await?.is_empty() {
             return Ok(0);
         }
         // Most of them wait for nothing but this.
         self.catch_up().await?;
-        let old = self.beside.glance(read).await?;
-        for reservation in &old {
-            match self.void(reservation).await {
-                Ok(()) => {}
-                // Nobody is there to be asked: the others would have to wait for the same.
-                Err(error @ StoreError::Unavailable { .. }) => return Err(error),
-                Err(error) => {
-                    let stream = &reservation.stream;
-                    tracing::warn!(stream.name = %stream, %error, "a reservation cannot be given up");
-                }
+        let (mut ended, mut last) = (0, None);
+        loop {
+            let page = self.read_old(old, last).await?;
+            last = page.last().cloned();
+            if last.is_none() {
+                break;
+            }
+            for some in page.chunks(VOIDED_AT_ONCE) {
+                ended += self.void_all(some).await?;
             }
         }
         self.catch_up().await?;
-        Ok(old.len())
+        Ok(ended)
     }
 
-    /// Puts an end to whatever was to be appended at the reservation's place.
-    async fn void(&self, reservation: &Reservation) -> Result<(), StoreError> {
+    async fn read_old(
+        &self,
+        old: Old,
+        last: Option<Reservation>,
+    ) -> Result<Vec<Reservation>, StoreError> {
+        let read =
+            move |tx: &Transaction<'_>| beside::read_old(tx, old, last.as_ref(), OLD_AT_ONCE);
+        self.beside.glance(read).await
+    }
+
+    /// Gives how many were ended. An error if nobody is there to be asked: the rest would have to wait for the same.
+    async fn void_all(self: &Arc<Self>, some: &[Reservation]) -> Result<usize, StoreError> {
+        let mut running = JoinSet::new();
+        for reservation in some.iter().cloned() {
+            let shared = Arc::clone(self);
+            running.spawn(async move {
+                let answer = shared.void(&reservation).await;
+                (reservation, answer)
+            });
+        }
+        let (mut ended, mut away) = (0, None);
+        while let Some(done) = running.join_next().await {
+            match done {
+                Ok((_, Ok(is_ended))) => ended += usize::from(is_ended),
+                Ok((_, Err(error @ StoreError::Unavailable { .. }))) => away = Some(error),
+                Ok((reservation, Err(error))) => {
+                    let stream = &reservation.stream;
+                    tracing::warn!(stream.name = %stream, %error, "credit that is reserved cannot be given back");
+                }
+                Err(died) => tracing::error!(%died, "giving back reserved credit failed"),
+            }
+        }
+        away.map_or(Ok(ended), Err)
+    }
+
+    /// Puts an end to whatever was to be appended at the reservation's place; says whether that is known.
+    pub(super) async fn void(&self, reservation: &Reservation) -> Result<bool, StoreError> {
         let damaged = |why: String| StoreError::Damaged {
             why: format!("table reservations: {why}"),
         };
@@ -187,9 +281,19 @@ impl Shared {
         let command = CommandId::new(&reservation.command);
         let command = command.map_err(|error| damaged(error.to_string()))?;
         let append = voided(&stream, reservation, command);
-        let answer = self.log.append(append).await?;
-        tracing::info!(stream.name = %reservation.stream, ?answer, "a reservation was given up");
-        Ok(())
+        let name = &reservation.stream;
+        match self.log.append(append).await? {
+            Appended::Committed { .. } => {
+                tracing::info!(stream.name = %name, "a charge that never arrived was ruled out: its credit is given back");
+                Ok(true)
+            }
+            Appended::Conflict { current } if current >= Some(reservation.revision) => Ok(true),
+            Appended::Conflict { .. } => Err(damaged(format!(
+                "{name}: credit is reserved at revision {}, which the stream has not come to",
+                reservation.revision
+            ))),
+            Appended::Unknown { .. } | Appended::Refused(_) => Ok(false),
+        }
     }
 }
 

@@ -1,18 +1,26 @@
 //! The steps of an append: what it spends is reserved, then it is sent to the log.
 //!
-//! One task of a process reserves for everybody who waits, many in one transaction. Every wait ends within the store's patience.
+//! One task of a process reserves for everybody who waits, many in one transaction. Waits for another's reservation and for a place in the queue end within
+//! the store's patience; a transaction of the database, and each read of the log, has bounds of its own. Figures that were lost are made anew before anything is
+//! reserved, however long that takes.
 
-use tokio::sync::{mpsc, oneshot};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
-use super::following::LINGER;
+use super::following::{Figures, LINGER};
 use crate::account::{AccountEvent, Admission};
-use crate::codec::{Event, Metadata};
+use crate::codec::{Decoded, Event, Metadata, decode};
+use crate::job::JobEvent;
 use crate::sql::Database;
-use crate::store::kurrentdb::beside::{self, Reservation, Reserved};
+use crate::store::kurrentdb::beside::{self, Reservation, Reserved, Wanted};
 use crate::store::kurrentdb::error::unavailable;
-use crate::store::{Append, Appended, EventStore, Expected, Position, Revision, StoreError};
+use crate::store::{
+    Append, Appended, EventStore, Expected, Position, RecordedEvent, Revision, StoreError,
+};
 
 /// How many reservations are made in one transaction.
 const MAX_GROUP: usize = 256;
@@ -20,15 +28,23 @@ const MAX_GROUP: usize = 256;
 /// How many appends may wait to be reserved for.
 pub(super) const QUEUE: usize = 4_096;
 
+/// The longest pause between two looks at another's reservation.
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
+
 /// Somebody waits for a reservation.
 #[derive(Debug)]
 pub(super) struct Ask {
-    wanted: Reservation,
+    wanted: Wanted,
     reply: oneshot::Sender<Result<Reserved, StoreError>>,
 }
 
 /// Reserves for everybody who waits, many in one transaction.
-pub(super) async fn reserve_for_all(mut waiting: mpsc::Receiver<Ask>, beside: Database) {
+pub(super) async fn reserve_for_all(
+    waiting: Arc<Mutex<mpsc::Receiver<Ask>>>,
+    beside: Database,
+    figures: Arc<Figures>,
+) {
+    let mut waiting = waiting.lock().await;
     while let Some(first) = waiting.recv().await {
         let mut asks = vec![first];
         while asks.len() < MAX_GROUP
@@ -37,13 +53,13 @@ pub(super) async fn reserve_for_all(mut waiting: mpsc::Receiver<Ask>, beside: Da
             asks.push(ask);
         }
         let wanted: Vec<_> = asks.iter().map(|ask| ask.wanted.clone()).collect();
-        let now = beside.now();
-        let reserved = beside.write_figures(move |tx| beside::reserve(tx, &wanted, now));
+        let floor = figures.floor();
+        let reserved = beside.write_figures(move |tx| beside::reserve(tx, &wanted, floor));
         // A caller that is gone wants no answer.
         match reserved.await {
             Ok(answers) => {
                 for (ask, answer) in asks.into_iter().zip(answers) {
-                    let _ = ask.reply.send(Ok(answer));
+                    let _ = ask.reply.send(answer);
                 }
             }
             Err(error) => {
@@ -66,10 +82,11 @@ fn not_reserved(error: &StoreError) -> StoreError {
 }
 
 impl Shared {
-    pub(super) async fn append(&self, append: Append) -> Result<Appended, StoreError> {
+    pub(super) async fn append(self: &Arc<Self>, append: Append) -> Result<Appended, StoreError> {
         if let Some(conflict) = self.log.conflict_without_asking(&append).await? {
             return Ok(conflict);
         }
+        self.figures.check_kept()?;
         match &append.admission {
             None => self.append_and_fold(append).await,
             Some(Admission::Post { .. }) => self.post(append).await,
@@ -116,25 +133,76 @@ impl Shared {
             (Appended::Conflict { .. }, true) => self.catch_up().await,
             (Appended::Refused(_) | Appended::Unknown { .. }, true) | (_, false) => Ok(()),
         };
-        if let Err(error) = folded {
-            // It is stored, and folded sooner or later: its caller is told so.
-            tracing::warn!(%error, "an event that takes credit is not in the figures yet");
+        match folded {
+            Ok(()) => Ok(answer),
+            // Halted figures admit no charge anyway.
+            Err(StoreError::Corrupt { .. }) => Ok(answer),
+            // The repeat of the append folds it, and is told what is stored.
+            Err(error) => Ok(Appended::Unknown {
+                cause: format!("what takes credit is not in the figures yet: {error}"),
+            }),
         }
-        Ok(answer)
     }
 
-    async fn spend(&self, append: Append) -> Result<Appended, StoreError> {
+    /// Folds what is read and takes credit without a reservation: whoever reads it answers that it is in force.
+    pub(super) async fn fold_what_takes(&self, events: &[RecordedEvent]) -> Result<(), StoreError> {
+        let floor = self.figures.floor();
+        let unfolded = events.iter().rev().take_while(|it| it.position > floor);
+        let mut taking = unfolded.filter(|it| match decode(it) {
+            Ok(Decoded::Event(event)) => is_unreserved(&event) && takes_credit(&event),
+            Ok(Decoded::Retired) | Err(_) => false,
+        });
+        let Some(last) = taking.next() else {
+            return Ok(());
+        };
+        match self.fold_to(last.position).await {
+            // Halted figures admit no charge anyway.
+            Err(StoreError::Corrupt { .. }) => Ok(()),
+            folded => folded,
+        }
+    }
+
+    async fn spend(self: &Arc<Self>, append: Append) -> Result<Appended, StoreError> {
         let until = Instant::now() + self.patience;
-        let mut is_exact = false;
+        let command = Metadata::parse(append.metadata.as_bytes(), Position::START);
+        let command = command.map_err(|error| StoreError::Damaged {
+            why: format!("an append to {}: its metadata: {error}", append.stream),
+        })?;
+        let now = self.beside.now();
+        let Some(own) = Reservation::of(&append, &command.command, now) else {
+            return self.log.append(append).await;
+        };
+        let (mut is_exact, mut is_next) = (false, false);
+        let mut pause = LINGER;
         loop {
-            match self.reserve(&append).await? {
+            match self.reserve(own.clone(), is_next).await? {
                 Reserved::Held => return self.log.append(append).await,
                 Reserved::Passed => {
                     // Folded already, so the stream surely tells it.
                     if let Some(conflict) = self.conflict(&append).await? {
                         return Ok(conflict);
                     }
-                    return Err(unavailable("the stream is behind what was folded of it"));
+                    let why = format!(
+                        "stream {}: revision {} was folded, and the log has it no more: the stream was deleted",
+                        append.stream,
+                        append.expected.next()
+                    );
+                    return Err(StoreError::Damaged { why });
+                }
+                Reserved::Behind => {
+                    self.catch_up().await?;
+                    if self.state().await?.position < self.figures.floor() {
+                        return Err(unavailable(
+                            "the log ends before what the account figures have been folded to",
+                        ));
+                    }
+                }
+                Reserved::Ahead => {
+                    self.catch_up().await?;
+                    if let Some(conflict) = self.conflict(&append).await? {
+                        return Ok(conflict);
+                    }
+                    is_next = true;
                 }
                 Reserved::Refused(refusal) if is_exact => {
                     return Ok(match self.conflict(&append).await? {
@@ -143,13 +211,21 @@ impl Shared {
                     });
                 }
                 Reserved::Refused(_) => {
-                    self.catch_up().await?;
+                    // Also of what nobody alive will ask for.
+                    if self.recover(self.recovery.after).await? == 0 {
+                        self.catch_up().await?;
+                    }
                     is_exact = true;
                 }
                 Reserved::Waits(other) => {
                     self.catch_up().await?;
                     if let Some(conflict) = self.conflict(&append).await? {
                         return Ok(conflict);
+                    }
+                    // This command decided otherwise the first time, and what it sent then was not answered: that sending is ruled out.
+                    if pause >= LONGEST_PAUSE && other.command == own.command {
+                        self.void(&other).await?;
+                        continue;
                     }
                     if Instant::now() >= until {
                         let cause = format!(
@@ -158,17 +234,21 @@ impl Shared {
                         );
                         return Err(StoreError::Unavailable { cause });
                     }
-                    sleep(LINGER).await;
+                    sleep(pause).await;
+                    pause = LONGEST_PAUSE.min(pause * 2);
                 }
             }
         }
     }
 
-    async fn reserve(&self, append: &Append) -> Result<Reserved, StoreError> {
-        let metadata = Metadata::parse(append.metadata.as_bytes(), Position::START);
-        let command = metadata.map_err(|error| unavailable(error.to_string()))?;
-        let Some(wanted) = Reservation::of(append, &command.command) else {
-            return Ok(Reserved::Held);
+    async fn reserve(
+        &self,
+        reservation: Reservation,
+        is_next: bool,
+    ) -> Result<Reserved, StoreError> {
+        let wanted = Wanted {
+            reservation,
+            is_next,
         };
         let (reply, answer) = oneshot::channel();
         let ask = Ask { wanted, reply };
@@ -181,6 +261,15 @@ impl Shared {
             ))),
         }
     }
+}
+
+/// Whether an event may take credit that nothing was reserved for.
+const fn is_unreserved(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Job(JobEvent::Reclaimed(_))
+            | Event::Account(AccountEvent::Adjusted(_) | AccountEvent::LimitsSet(_))
+    )
 }
 
 /// Whether an event may leave less to be spent than before.

@@ -53,9 +53,15 @@ pub(super) async fn append_in_order(
 ) -> Vec<(usize, Result<Appended, StoreError>)> {
     let mut answers = Vec::with_capacity(group.len());
     let mut broken: HashSet<StreamName> = HashSet::new();
+    let mut away = None;
     for (index, append) in group {
         let stream = append.stream.clone();
-        let answer = if broken.contains(&stream) {
+        let answer = if let Some(cause) = &away {
+            // Nobody waits for the same silence again.
+            Err(StoreError::Unavailable {
+                cause: String::clone(cause),
+            })
+        } else if broken.contains(&stream) {
             let stored = shared.log.read_stream(&stream, Revision::FIRST).await;
             stored.map(|events| Appended::Conflict {
                 current: events.last().map(|last| last.revision),
@@ -63,6 +69,9 @@ pub(super) async fn append_in_order(
         } else {
             shared.append(append).await
         };
+        if let Err(StoreError::Unavailable { cause }) = &answer {
+            away.get_or_insert_with(|| cause.clone());
+        }
         if !matches!(answer, Ok(Appended::Committed { .. })) {
             broken.insert(stream);
         }

@@ -73,7 +73,8 @@ async fn figures_halt_at_what_they_cannot_read() {
     store.settle_figures().await.expect("they are settled");
     let last = *positions(&store).await.last().expect("there are some");
     drop(store);
-    // Stored by a newer version while nobody looked.
+    // Stored by a newer version while nobody looked, as the first of an hour.
+    world.clock.advance(Duration::from_secs(7_200));
     world
         .standin
         .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
@@ -110,10 +111,17 @@ async fn figures_halt_at_what_they_cannot_read() {
         Some(position)
     );
     // Not another event than that, and not twice.
-    let why = || ("a person looked".to_owned(), "ops".to_owned());
-    assert_eq!(store.skip_figures(last, why()).await, Ok(false));
-    assert_eq!(store.skip_figures(position, why()).await, Ok(true));
-    assert_eq!(store.skip_figures(position, why()).await, Ok(false));
+    let reason = recoup::Reason::new("a person looked").expect("a reason");
+    assert_eq!(store.skip_figures(last, &reason, "ops").await, Ok(false));
+    assert_eq!(store.skip_figures(position, &reason, "ops").await, Ok(true));
+    let hours = world
+        .fresh
+        .table("SELECT position FROM followed_hours ORDER BY hour DESC LIMIT 1");
+    assert_eq!(hours, [[last.to_string()]], "the hour begins before it");
+    assert_eq!(
+        store.skip_figures(position, &reason, "ops").await,
+        Ok(false)
+    );
     assert!(is_committed(&store.append(charge("k", "a", 9, None)).await));
     assert_eq!(figures(&store, "a").await.balance, 0);
     assert_eq!(world.count("followed_skips"), 1);

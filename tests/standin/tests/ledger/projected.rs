@@ -128,7 +128,6 @@ async fn an_untouched_ledger_has_no_violation_wherever_its_tables_stand() {
         .expect("they open");
     projections.catch_up().await.expect("they catch up");
     assert_eq!(violations().await, (0, Vec::new()));
-    world.fresh.execute("UPDATE reservations SET cost = 1");
     world
         .fresh
         .execute("INSERT INTO reservations VALUES ('job-j1', 0, 'c', 'a', 5, NULL, 0)");
@@ -170,4 +169,130 @@ async fn a_rebuild_finds_and_repairs_what_differs() {
     assert_eq!(again.rows_different, 0);
     let audit = audit(projections.database()).await.expect("it is audited");
     assert_eq!(audit.violations, 0, "{:?}", audit.findings);
+}
+
+/// What stands beside the log and is no projection: each spoilt row is named.
+#[tokio::test]
+async fn an_audit_sees_what_was_changed_beside_the_log() {
+    let world = World::new(1).await;
+    let database = busy(&world).await;
+    database.settle_figures().await.expect("they are settled");
+    let violations = || async {
+        let audit = audit(&database).await.expect("it is audited");
+        let findings: Vec<_> = audit.findings.iter().map(|it| format!("{it:?}")).collect();
+        (audit.violations, findings)
+    };
+    assert_eq!(violations().await, (0, Vec::new()));
+    let reserved = |values: &str| format!("INSERT INTO reservations VALUES ({values})");
+    for (spoil, mend) in [
+        (
+            reserved("'job-new', 0, 'c', 'a', -5, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'job-new', 0, 'c', 'a', 0, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'job-new', 1, 'c', 'a', 5, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'job-j1', 0, 'c', 'a', 5, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'job-new', 0, 'c', 'a', 5, '2026-99', 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'job-new', 0, 'c', '', 5, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'job-new', 0, '', 'a', 5, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'grant-new', 0, 'c', 'a', 5, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            reserved("'not a stream', 0, 'c', 'a', 5, NULL, 0"),
+            "DELETE FROM reservations",
+        ),
+        (
+            "UPDATE followed_streams SET revision = revision + 1 WHERE stream = 'job-j1'"
+                .to_owned(),
+            "UPDATE followed_streams SET revision = revision - 1 WHERE stream = 'job-j1'",
+        ),
+        (
+            "INSERT INTO followed_streams VALUES ('job-ghost', 0)".to_owned(),
+            "DELETE FROM followed_streams WHERE stream = 'job-ghost'",
+        ),
+        (
+            "UPDATE followed_hours SET position = position + 1 WHERE position > 0".to_owned(),
+            "UPDATE followed_hours SET position = position - 1 WHERE position > 0",
+        ),
+        (
+            "INSERT INTO followed_hours VALUES (1, 1)".to_owned(),
+            "DELETE FROM followed_hours WHERE hour = 1",
+        ),
+        ("DELETE FROM followed_streams".to_owned(), ""),
+    ] {
+        world.fresh.execute(&spoil);
+        let (count, findings) = violations().await;
+        assert!(count > 0, "{spoil}: {findings:?}");
+        if !mend.is_empty() {
+            world.fresh.execute(mend);
+            assert_eq!(violations().await, (0, Vec::new()), "{spoil}");
+        }
+    }
+}
+
+/// Without the hours a window cannot be found: then a rebuild reads all, and removes nothing that is right.
+#[tokio::test]
+async fn a_rebuild_without_hours_finds_nothing_wrong() {
+    let world = World::new(1).await;
+    let database = busy(&world).await;
+    database.settle_figures().await.expect("they are settled");
+    let projections = Projections::open(database.clone())
+        .await
+        .expect("they open");
+    projections.catch_up().await.expect("they catch up");
+    let before = tables(&world);
+    world.fresh.execute("DELETE FROM followed_hours");
+    let repaired = carry_out(&projections, Window::Last(2), Mode::Repair).await;
+    assert_eq!(repaired.rows_different, 0);
+    assert!(repaired.rows_checked > 0);
+    assert_eq!(tables(&world), before);
+    let audit = audit(&database).await.expect("it is audited");
+    assert!(audit.violations > 0);
+}
+
+/// A place that the log never gave is not an outage: who looks for it is told what is wrong, and where.
+#[tokio::test]
+async fn a_checkpoint_at_no_position_is_named() {
+    let world = World::new(1).await;
+    let database = busy(&world).await;
+    database.settle_figures().await.expect("they are settled");
+    let projections = Projections::open(database.clone())
+        .await
+        .expect("they open");
+    projections.catch_up().await.expect("they catch up");
+    world
+        .fresh
+        .execute("UPDATE checkpoints SET position = position + 1 WHERE projection = 'jobs'");
+    let found = audit(&database).await.expect("it is audited");
+    assert!(found.violations > 0);
+    let findings = format!("{:?}", found.findings);
+    assert!(findings.contains("jobs"), "{findings}");
+    world
+        .fresh
+        .execute("UPDATE followed_log SET position = position + 1");
+    let opened = world.open_with(world.options()).await;
+    assert!(
+        matches!(opened, Err(recoup::store::OpenError::Damaged { .. })),
+        "{opened:?}"
+    );
 }
