@@ -52,9 +52,6 @@ use crate::store::{
     StoreError,
 };
 
-/// By how much the clocks of the server's nodes, and of the machines that ask them, may differ.
-const CLOCK_SKEW: Duration = Duration::from_secs(5);
-
 /// When recovery takes a caller for dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
@@ -240,7 +237,7 @@ impl EventStore for KurrentStore {
     }
 
     fn clock_skew(&self) -> Duration {
-        CLOCK_SKEW
+        self.shared.log.clock_skew()
     }
 
     async fn append(&self, append: Append) -> Result<Appended, StoreError> {

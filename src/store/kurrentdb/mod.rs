@@ -145,10 +145,12 @@ pub struct Options {
     pub answer_within: Duration,
     /// How often the end of the log is looked at while somebody waits for a signal.
     pub poll_every: Duration,
+    /// By how much the clocks of the server's nodes, and of the machines that ask them, may differ: a deadline is over only that much later.
+    pub clock_skew: Duration,
 }
 
 impl Options {
-    /// The server at `connection`, the prefix `recoup.`, the machine's clock, 5 s of patience with each step, five looks a second.
+    /// The server at `connection`, the prefix `recoup.`, the machine's clock, 5 s of patience with each step and of difference between clocks, five looks a second.
     #[must_use]
     pub fn at(connection: impl Into<String>) -> Self {
         Self {
@@ -160,6 +162,7 @@ impl Options {
             connect_within: Duration::from_secs(5),
             answer_within: Duration::from_secs(5),
             poll_every: Duration::from_millis(200),
+            clock_skew: Duration::from_secs(5),
         }
     }
 }
@@ -265,6 +268,12 @@ impl Log {
     pub fn now(&self) -> Timestamp {
         let seen = Timestamp::from_micros(self.shared.seen.load(Ordering::Acquire));
         seen.max(self.shared.options.clock.now())
+    }
+
+    /// By how much clocks may differ: [`Options::clock_skew`].
+    #[must_use]
+    pub fn clock_skew(&self) -> Duration {
+        self.shared.options.clock_skew
     }
 
     /// The latest position that this process knows of.
