@@ -87,6 +87,34 @@ fn a_lifecycle_goes_through_every_verb() {
     sandbox.audited();
 }
 
+/// The log keeps its figures in one database, and a person moves them.
+#[test]
+fn figures_are_moved_by_a_person() {
+    let mut sandbox = sandbox();
+    sandbox
+        .line("account grant --account a --grant g --amount 7")
+        .ended(0);
+    let beside = sandbox.environment[1].clone();
+    let other = sandbox.path("other.db");
+    sandbox.environment[1].1 = format!("sqlite:{}", other.display());
+    let run = sandbox.line("account show a").ended(1);
+    assert!(run.stderr.contains("another database"), "{}", run.stderr);
+    sandbox.line("project move-figures").ended(2);
+    sandbox
+        .line("project move-figures --reason lost --by ops")
+        .ended(0)
+        .says("outcome", "applied");
+    sandbox
+        .line("project move-figures --reason lost --by ops")
+        .ended(0)
+        .says("outcome", "already_applied");
+    let account = sandbox.line("account show a").ended(0).document();
+    assert_eq!(account["balance"], 7, "{account}");
+    sandbox.audited();
+    sandbox.environment[1] = beside;
+    sandbox.line("audit").ended(1);
+}
+
 /// What cannot be done there says so and does nothing; what is missing is named.
 #[test]
 fn what_a_log_elsewhere_cannot_do_is_said() {
@@ -99,6 +127,8 @@ fn what_a_log_elsewhere_cannot_do_is_said() {
         "backup copy.db",
         "--db kurrentdb://localhost:2113 audit",
         "--store sqlite:x.db audit",
+        "--store kurrentdb://localhost:2113?Prefixes=x audit",
+        "--store kurrentdb://localhost:2113?prefix=x&prefix=y audit",
     ] {
         let run = sandbox.line(line).ended(2);
         assert!(!run.stderr.is_empty(), "{line}");

@@ -7,4 +7,5 @@ mod load;
 mod network;
 mod proxy;
 mod server;
+mod standby;
 mod tls;

@@ -13,8 +13,8 @@
 //! conflicts, another event stands there, which closes the reservation as any other does. If the server does not answer, nothing is decided. No time decides about
 //! money: a `Voided` that comes early costs the caller a second decision.
 //!
-//! **Refusals** are as exact as in one database, but for what dead callers still hold: before one is told, the figures are brought to the end of the log and the charge is asked for once more; and
-//! then its stream is looked at, since a conflict comes before a refusal.
+//! **Refusals** are as exact as in one database: before one is told, the figures are brought to the end of the log and the charge is asked for once more. A
+//! conflict comes before a refusal: a stream that has gone on is folded by then.
 //!
 //! **What takes credit and reserves none** (a reclaim, an adjustment, a limit) is folded before it is answered, by whoever appended or read it: from then on every process's next charge is
 //! checked against it. Where that fails its outcome is unknown, and the repeat folds it.

@@ -205,10 +205,8 @@ impl Shared {
                     is_next = true;
                 }
                 Reserved::Refused(refusal) if is_exact => {
-                    return Ok(match self.conflict(&append).await? {
-                        Some(conflict) => conflict,
-                        None => Appended::Refused(refusal),
-                    });
+                    // A stream that had gone on would have been `Passed`: it was folded before the charge was asked for once more.
+                    return Ok(Appended::Refused(refusal));
                 }
                 Reserved::Refused(_) => {
                     // Also of what nobody alive will ask for.

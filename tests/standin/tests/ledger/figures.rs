@@ -217,3 +217,62 @@ async fn nothing_is_appended_that_could_not_be_reserved() {
     world.clock.advance(Duration::from_secs(1));
     assert_eq!(figures(&store, "a").await.balance, 9);
 }
+
+/// The event that a person has the figures skip closes what was reserved for it, as it would have when it was folded.
+#[tokio::test]
+async fn a_skipped_event_closes_its_reservation() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 10).await;
+    store.settle_figures().await.expect("they are settled");
+    drop(store);
+    world
+        .fresh
+        .execute("INSERT INTO reservations VALUES ('job-u', 0, 'c', 'a', 4, NULL, 0)");
+    world
+        .standin
+        .put("recoup.job-u", "recoup.job.unheard_of", b"?");
+    world.standin.edit("recoup.job-u", 0, newer);
+    let store = world.open().await;
+    let Err(StoreError::Corrupt { position, .. }) = store.settle_figures().await else {
+        panic!("they are not halted");
+    };
+    let reason = recoup::Reason::new("a person looked").expect("a reason");
+    assert_eq!(store.skip_figures(position, &reason, "ops").await, Ok(true));
+    let after = figures(&store, "a").await;
+    assert_eq!((after.balance, after.reserved), (10, 0));
+}
+
+/// What stands in front of an event that cannot be read is folded, in the same page.
+#[tokio::test]
+async fn figures_halt_right_before_what_they_cannot_read() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 10).await;
+    store.settle_figures().await.expect("they are settled");
+    let place = world
+        .fresh
+        .table("SELECT position, event_id FROM followed_log");
+    let before = &place[0];
+    grant(&store, "b", 5).await;
+    store.settle_figures().await.expect("they are settled");
+    let last = *positions(&store).await.last().expect("there are some");
+    drop(store);
+    // Set back to before the second grant, and halted behind it.
+    world.fresh.execute(&format!(
+        "UPDATE followed_log SET position = {}, event_id = '{}'; DELETE FROM account_state WHERE account = 'b'",
+        before[0], before[1]
+    ));
+    world
+        .standin
+        .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
+    world.standin.edit("recoup.grant-a+g9", 0, newer);
+    let store = world.open().await;
+    assert!(store.settle_figures().await.is_err());
+    let place = world.fresh.table("SELECT position FROM followed_log");
+    assert_eq!(place, [[last.to_string()]]);
+    let shown = world
+        .fresh
+        .table("SELECT balance FROM account_state WHERE account = 'b'");
+    assert_eq!(shown, [["5"]]);
+}
