@@ -335,7 +335,7 @@ impl Fresh {
                         };
                         // The log would refuse another database than the one that it names.
                         drop(store);
-                        take_identity(&original, &options.path);
+                        take_identity(original, &options.path);
                         Ok(super::sqlite::SqliteStore::open(options).await?.into())
                     });
                 Ok(opened.await?.into())

@@ -204,12 +204,15 @@ pub(in crate::store::kurrentdb) fn read_old(
     tx.rows(&sql, values, reservation_of)
 }
 
+/// The name of a stream, and its reservation or why it cannot be read.
+pub(super) type Read = (String, Result<Reservation, StoreError>);
+
 /// At most `limit` reservations behind a stream, by streams; one that cannot be read says why.
 pub(super) fn read_after(
     tx: &Transaction<'_>,
     after: &str,
     limit: i64,
-) -> Result<Vec<(String, Result<Reservation, StoreError>)>, StoreError> {
+) -> Result<Vec<Read>, StoreError> {
     let sql =
         format!("SELECT {COLUMNS} FROM reservations WHERE stream > ?1 ORDER BY stream LIMIT ?2");
     tx.rows(&sql, crate::values![after, limit], |row| {

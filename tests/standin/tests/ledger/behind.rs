@@ -106,8 +106,8 @@ async fn a_log_has_its_figures_in_one_database() {
         };
         KurrentStore::move_figures(world.options(), opened, &reason, "ops")
     };
-    assert_eq!(moved().await.expect("it is moved"), true);
-    assert_eq!(moved().await.expect("it is known"), false);
+    assert!(moved().await.expect("it is moved"));
+    assert!(!moved().await.expect("it is known"));
     // The process that has the ledger open hears of it.
     let noticed = async {
         while first.append(charge("j", "a", 1, None)).await.is_ok() {
