@@ -465,13 +465,34 @@ impl Fresh {
                 .enable_all()
                 .build()
                 .map_err(|error| error.to_string())?;
-            runtime.block_on(super::postgres::meddle(&url, (&sql, wants_rows)))
+            runtime.block_on(async {
+                let asked = super::postgres::meddle(&url, (&sql, wants_rows));
+                tokio::pin!(asked);
+                loop {
+                    match tokio::time::timeout(HELD_UP, &mut asked).await {
+                        Ok(answer) => return answer,
+                        Err(_) => super::postgres::meddle(&url, (END_IDLE, false)).await?,
+                    };
+                }
+            })
         });
         asked
             .join()
             .unwrap_or_else(|_| Err("it panicked".to_owned()))
     }
 }
+
+/// How long a test's own statement may wait for a lock before [`END_IDLE`].
+#[cfg(feature = "postgres")]
+const HELD_UP: Duration = Duration::from_secs(2);
+
+/// Ends the sessions on the schema that are in a transaction and ask for nothing. A task of the caller's runtime may have been left in the middle of one: it cannot go on
+/// while its thread waits for the answer to a statement, and that waits for the task's lock.
+#[cfg(feature = "postgres")]
+const END_IDLE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE state = 'idle in transaction' AND pid IN (SELECT l.pid FROM pg_locks l
+        JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = current_schema())";
 
 #[cfg(feature = "postgres")]
 impl Drop for Fresh {

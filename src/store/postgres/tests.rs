@@ -184,3 +184,27 @@ fn a_place_is_shown_without_its_password() {
     let options = format!("{:?}", Options::at("postgres://u:secret@h/d"));
     assert!(!options.contains("secret"), "{options}");
 }
+
+/// A test that alters or drops tables does so on its runtime's thread. A task that has read them and is not done cannot go on until that thread is free: it is ended, or
+/// both would wait for ever.
+#[tokio::test]
+async fn a_statement_beside_the_store_gets_past_a_task_that_was_left() {
+    let Some((fresh, database)) = ledger().await else {
+        return;
+    };
+    let (inside, entered) = tokio::sync::oneshot::channel();
+    let reading = tokio::spawn(async move {
+        let look = database.glance(move |tx| {
+            tx.row("SELECT number FROM numbers", &[], |_| Ok(()))?;
+            let _ = inside.send(());
+            // Its answer comes while nobody listens.
+            tx.row("SELECT 1 FROM pg_sleep(0.3)", &[], |_| Ok(()))
+        });
+        look.await
+    });
+    entered.await.expect("it reads");
+    fresh.execute("ALTER TABLE numbers RENAME TO figures");
+    assert!(fresh.table("SELECT number FROM figures").is_empty());
+    // Told so, or done just before.
+    let _ = reading.await.expect("no panic");
+}
