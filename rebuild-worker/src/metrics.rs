@@ -11,7 +11,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use recoup_projections::Projection;
 
-use crate::up::health::{Measured, figures_lag, lag};
+use crate::up::health::{Measured, lag};
 use crate::up::status::State;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -260,20 +260,19 @@ pub fn set_measured(measured: &Measured) {
     };
     let head = standing.head.get();
     gauge!(STORE_HEAD).set(head as f64);
-    if standing.figures.is_none() {
-        // In a log in tables positions have no holes: the head is the number of events.
-        counter!(EVENTS_APPENDED).absolute(head.unsigned_abs());
-    }
     if let Some(figures) = &standing.figures {
         let followed = &figures.followed;
         FIGURES_TOLD.store(true, Ordering::Relaxed);
         gauge!(FIGURES_HALTED).set(flag(followed.halted.is_some()));
-        gauge!(FIGURES_LAG_SECONDS).set(figures_lag(figures, measured.at).as_secs_f64());
+        gauge!(FIGURES_LAG_SECONDS).set(lag(figures.waiting_since, measured.at).as_secs_f64());
         gauge!(RESERVATIONS).set(followed.reservations as f64);
         let oldest = followed
             .oldest_reservation
             .map_or(0.0, |made| measured.at.since(made).as_secs_f64());
         gauge!(RESERVATION_AGE).set(oldest);
+    } else {
+        // In a log in tables positions have no holes: the head is the number of events.
+        counter!(EVENTS_APPENDED).absolute(head.unsigned_abs());
     }
     gauge!(DEAD_LETTERS).set(standing.dead_letters_open as f64);
     let overdue = standing
@@ -290,7 +289,10 @@ pub fn set_measured(measured: &Measured) {
             |name, value| gauge!(name, "projection" => checkpoint.projection.name()).set(value);
         set(POSITION, checkpoint.position.get() as f64);
         set(LAG_EVENTS, checkpoint.lag_events as f64);
-        set(LAG_SECONDS, lag(stand, measured.at).as_secs_f64());
+        set(
+            LAG_SECONDS,
+            lag(stand.waiting_since, measured.at).as_secs_f64(),
+        );
         set(HALTED, flag(checkpoint.halted.is_some()));
         set(REFUSED, flag(stand.refused.is_some()));
         set(SKIPS, stand.skips as f64);
@@ -302,14 +304,13 @@ fn forget_standing() {
     for name in [STORE_HEAD, DEAD_LETTERS, DUE_OVERDUE, REBUILD_LAST_SUCCESS] {
         gauge!(name).set(f64::NAN);
     }
-    for name in [
-        FIGURES_HALTED,
-        FIGURES_LAG_SECONDS,
-        RESERVATIONS,
-        RESERVATION_AGE,
-    ] {
-        // Only where they were ever told.
-        if FIGURES_TOLD.load(Ordering::Relaxed) {
+    if FIGURES_TOLD.load(Ordering::Relaxed) {
+        for name in [
+            FIGURES_HALTED,
+            FIGURES_LAG_SECONDS,
+            RESERVATIONS,
+            RESERVATION_AGE,
+        ] {
             gauge!(name).set(f64::NAN);
         }
     }

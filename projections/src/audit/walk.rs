@@ -83,9 +83,8 @@ struct Walk<'a, 'c> {
     streams: Streams,
     jobs: Jobs,
     accounts: Accounts,
-    /// How far account figures are, until they are compared.
-    figures: Option<Position>,
-    figures_check: FiguresCheck,
+    /// How far account figures are, and what stands around them, until they are compared.
+    figures: Option<(Position, FiguresCheck)>,
     usage: Usage,
     job_rows: JobRows,
     due: LiveRows,
@@ -106,8 +105,7 @@ impl<'a, 'c> Walk<'a, 'c> {
             streams: Streams::default(),
             jobs: Jobs::default(),
             accounts: Accounts::default(),
-            figures: Some(tx.read_figures_position()?),
-            figures_check: tx.figures_check(),
+            figures: Some((tx.read_figures_position()?, tx.figures_check())),
             usage: Usage::until(marks.of(Projection::DailyUsage), zone),
             job_rows: JobRows::until(marks.of(Projection::Jobs)),
             due: LiveRows::until(marks.of(Projection::Due)),
@@ -122,14 +120,9 @@ impl<'a, 'c> Walk<'a, 'c> {
     fn event(&mut self, recorded: &RecordedEvent) -> Result<(), StoreError> {
         self.events += 1;
         self.check_place(recorded);
-        if self
-            .figures
-            .is_some_and(|figures| recorded.position > figures)
-        {
-            self.compare_accounts()?;
-        }
-        if self.figures.is_some() {
-            self.figures_check.see(recorded);
+        match &mut self.figures {
+            Some((figures, check)) if recorded.position <= *figures => check.see(recorded),
+            _ => self.compare_accounts()?,
         }
         let tools = (self.tx, &mut self.report);
         self.job_rows
@@ -173,10 +166,11 @@ impl<'a, 'c> Walk<'a, 'c> {
             .compare_before::<DeadLetterRecord>(&step, (tx, report), &self.jobs)
     }
 
-    /// Compares account figures, once the fold is where they are.
+    /// Compares account figures once, when the fold is where they are.
     fn compare_accounts(&mut self) -> Result<(), StoreError> {
-        self.figures = None;
-        let check = std::mem::replace(&mut self.figures_check, self.tx.figures_check());
+        let Some((_, check)) = self.figures.take() else {
+            return Ok(());
+        };
         for (subject, what) in check.faults(self.tx)? {
             self.report.wrong(Area::AccountState, subject, what);
         }
@@ -365,7 +359,9 @@ impl<'a, 'c> Walk<'a, 'c> {
         let subject = format_args!("event {position}");
         self.report.wrong(Area::Events, subject, what);
         self.accounts.stop(None);
-        self.figures_check.cut();
+        if let Some((_, check)) = &mut self.figures {
+            check.cut();
+        }
         self.stop_at(position);
     }
 
@@ -384,9 +380,7 @@ impl<'a, 'c> Walk<'a, 'c> {
             self.close(stream.as_ref());
         }
         self.compare_live_rows(None)?;
-        if self.figures.is_some() {
-            self.compare_accounts()?;
-        }
+        self.compare_accounts()?;
         let (tx, report) = (self.tx, &mut self.report);
         self.job_rows
             .compare_before(None, (tx, report), &self.jobs)?;

@@ -70,16 +70,16 @@ fn projection(name: &str) -> Result<Projection, String> {
 }
 
 pub(super) async fn run(global: &Global, args: Args) -> anyhow::Result<Answer> {
-    if let Some(WayOut::MoveFigures(args)) = args.way_out {
-        return move_figures::run(global, args).await;
+    match args.way_out {
+        Some(WayOut::Skip(args)) => return skip::run(&global.open().await?, args).await,
+        Some(WayOut::SkipFigures(args)) => {
+            return skip_figures::run(&global.open().await?, args).await;
+        }
+        Some(WayOut::Reset(args)) => return reset::run(&global.open().await?, args).await,
+        Some(WayOut::MoveFigures(args)) => return move_figures::run(global, args).await,
+        None => {}
     }
     let session = global.open().await?;
-    match args.way_out {
-        Some(WayOut::Skip(args)) => return skip::run(&session, args).await,
-        Some(WayOut::SkipFigures(args)) => return skip_figures::run(&session, args).await,
-        Some(WayOut::Reset(args)) => return reset::run(&session, args).await,
-        Some(WayOut::MoveFigures(_)) | None => {}
-    }
     let projections = Projections::open(session.database.clone()).await?;
     if args.once {
         projections.catch_up().await?;

@@ -26,20 +26,10 @@ pub struct Measured {
     pub loops: Vec<LoopView>,
 }
 
-/// How long the oldest unapplied event has waited; zero at the head.
+/// How long the oldest event that is missing somewhere has waited; zero at the head.
 #[must_use]
-pub fn lag(stand: &Stand, now: Timestamp) -> Duration {
-    stand
-        .waiting_since
-        .map_or(Duration::ZERO, |since| now.since(since))
-}
-
-/// How long the oldest event that account figures lack has waited; zero at the head.
-#[must_use]
-pub fn figures_lag(figures: &Figures, now: Timestamp) -> Duration {
-    figures
-        .waiting_since
-        .map_or(Duration::ZERO, |since| now.since(since))
+pub fn lag(waiting_since: Option<Timestamp>, now: Timestamp) -> Duration {
+    waiting_since.map_or(Duration::ZERO, |since| now.since(since))
 }
 
 /// Whether all is well, and the document that says so or why not.
@@ -95,7 +85,7 @@ fn complaint(stand: &Stand, now: Timestamp) -> Option<String> {
             halt.reason
         ));
     }
-    let lag = lag(stand, now);
+    let lag = lag(stand.waiting_since, now);
     (lag > MAX_LAG).then(|| {
         format!(
             "projection {} is {} events behind, for {:.0} s",
@@ -113,7 +103,7 @@ fn figures_complaint(figures: Option<&Figures>, now: Timestamp) -> Option<String
             "account figures are halted at event {position}, and no charge is admitted: {why}"
         ));
     }
-    let lag = figures_lag(figures, now);
+    let lag = lag(figures.waiting_since, now);
     (lag > MAX_LAG).then(|| format!("account figures are behind for {:.0} s", lag.as_secs_f64()))
 }
 
@@ -125,7 +115,7 @@ fn show_figures(figures: Option<&Figures>, now: Timestamp) -> Value {
     let halted = followed.halted.as_ref();
     json!({
         "position": followed.position.get(),
-        "lag_seconds": figures_lag(figures, now).as_secs_f64(),
+        "lag_seconds": lag(figures.waiting_since, now).as_secs_f64(),
         "halted": halted.map(|(position, why)| json!({ "position": position.get(), "reason": why })),
         "reservations": followed.reservations,
     })
@@ -138,7 +128,7 @@ fn show(stand: &Stand, now: Timestamp) -> Value {
         "projection": checkpoint.projection.name(),
         "position": checkpoint.position.get(),
         "lag_events": checkpoint.lag_events,
-        "lag_seconds": lag(stand, now).as_secs_f64(),
+        "lag_seconds": lag(stand.waiting_since, now).as_secs_f64(),
         "halted": halted.map(|halt| json!({ "position": halt.position.get(), "reason": halt.reason })),
         "refused": stand.refused,
         "skips": stand.skips,

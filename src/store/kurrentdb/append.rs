@@ -22,6 +22,9 @@ use crate::store::{Append, Appended, Expected, Revision, StoreError};
 /// Between two attempts of which the first did not go out.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How often an event is sent that is alone in its stream's place, and whose answer is unknown.
+const TRIES: u32 = 3;
+
 /// What became of events that were sent.
 #[derive(Debug)]
 pub(super) enum Sent {
@@ -81,6 +84,30 @@ pub(super) async fn send(
         // Nothing went out, yet the client was not lost: a node that is too busy to take a request.
         sleep(PAUSE).await;
     }
+}
+
+/// Sends an event until `read` tells what stands in its place, whoever has written that.
+pub(super) async fn send_until_known<T, F>(
+    link: &Link,
+    stream: &str,
+    expected: StreamState,
+    event: EventData,
+    read: impl Fn() -> F,
+) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<Option<T>, StoreError>>,
+{
+    let events = [event];
+    let mut cause = "what was stored cannot be read".to_owned();
+    for _ in 0..TRIES {
+        if let Sent::Unknown(why) = send(link, stream, expected, &events).await? {
+            cause = why;
+        }
+        if let Some(known) = read().await? {
+            return Ok(known);
+        }
+    }
+    Err(StoreError::Unconfirmed { cause })
 }
 
 const fn state(expected: Expected) -> StreamState {

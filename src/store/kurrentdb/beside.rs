@@ -12,13 +12,14 @@ mod reservations;
 
 use std::collections::BTreeMap;
 
+use super::read::Place;
 use crate::account::{Admission, Refusal};
 use crate::clock::Timestamp;
 use crate::codec::{Decoded, Event, StreamName, decode};
 use crate::ids::Reason;
 use crate::sql::log::stored_u64;
 use crate::sql::{Database, Migrations, Transaction};
-use crate::store::{EventId, Migration, OpenError, Position, RecordedEvent, Revision, StoreError};
+use crate::store::{Migration, OpenError, Position, RecordedEvent, Revision, StoreError};
 
 pub(crate) use check::Check;
 pub(crate) use hours::{read_scan_begin, read_scan_end};
@@ -204,7 +205,8 @@ pub(super) fn fold(
         .iter()
         .map(|event| (event.stream.clone(), event.revision));
     pass(tx, places)?;
-    let hour = hours::note(tx, &state, page)?;
+    let instants = page.iter().map(|event| (event.position, event.posted_at));
+    let hour = hours::note(tx, &state, instants)?;
     let last = page.last();
     let next = Followed {
         position: last.map_or(state.position, |last| last.position),
@@ -252,15 +254,6 @@ fn pass(
     tx.execute(sql, &[]).map(|_| ())
 }
 
-/// An event that cannot be read, as far as the server tells of it.
-#[derive(Debug, Clone)]
-pub(super) struct Unread {
-    pub(super) stream: StreamName,
-    pub(super) revision: Revision,
-    pub(super) id: EventId,
-    pub(super) posted_at: Option<Timestamp>,
-}
-
 /// A person's decision that the figures go on without an event.
 #[derive(Debug, Clone)]
 pub(super) struct Skip {
@@ -268,7 +261,8 @@ pub(super) struct Skip {
     pub(super) reason: Reason,
     pub(super) by: String,
     pub(super) at: Timestamp,
-    pub(super) event: Option<Unread>,
+    /// As far as the server tells of it.
+    pub(super) event: Option<Place>,
 }
 
 /// Moves the figures past the event that they are halted at. False if they are not halted there.
@@ -295,7 +289,7 @@ pub(super) fn skip(tx: &Transaction<'_>, skip: &Skip) -> Result<bool, StoreError
     }
     let instant = skip.event.as_ref().and_then(|event| event.posted_at);
     let instants = instant.into_iter().map(|posted_at| (position, posted_at));
-    let hour = hours::note_instants(tx, &state, instants)?;
+    let hour = hours::note(tx, &state, instants)?;
     let id = skip.event.as_ref().map(|event| event.id.to_string());
     let next = Followed {
         position,

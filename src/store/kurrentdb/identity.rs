@@ -7,7 +7,7 @@ use kurrentdb::{EventData, StreamState};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::append::{Sent, send};
+use super::append::send_until_known;
 use super::link::Link;
 use super::read::{head_on_server, stream_on_server};
 use super::{OpenError, Options};
@@ -16,9 +16,6 @@ use crate::credits::Scale;
 use crate::store::{Identity, Position, Revision, StoreError};
 
 const TYPE: &str = "recoup.ledger.created";
-
-/// How often a creation is tried whose answer is unknown.
-const TRIES: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Created {
@@ -53,17 +50,10 @@ pub(super) async fn open(link: &Link, options: &Options) -> Result<Identity, Ope
         prefix: options.prefix.to_string(),
     };
     let event = EventData::json(TYPE, &created).expect("plain data always serializes");
-    let events = [event.id(created.ledger)];
-    let mut cause = String::new();
-    for _ in 0..TRIES {
-        if let Sent::Unknown(why) = send(link, &stream, StreamState::NoStream, &events).await? {
-            cause = why;
-        }
-        if let Some(created) = read(link, &stream).await? {
-            return checked(created, options);
-        }
-    }
-    Err(StoreError::Unconfirmed { cause }.into())
+    let event = event.id(created.ledger);
+    let find = || read(link, &stream);
+    let created = send_until_known(link, &stream, StreamState::NoStream, event, find).await?;
+    checked(created, options)
 }
 
 async fn read(link: &Link, stream: &str) -> Result<Option<Created>, StoreError> {

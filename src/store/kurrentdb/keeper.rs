@@ -8,16 +8,13 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Log;
-use super::append::{Sent, send};
+use super::append::send_until_known;
 use super::read::stream_on_server;
 use crate::ids::Reason;
 use crate::sql::Database;
 use crate::store::{EventStore, OpenError, Revision, StoreError};
 
 const TYPE: &str = "recoup.ledger.figures_kept";
-
-/// How often an event is sent whose answer is unknown.
-const TRIES: u32 = 3;
 
 /// What a process is told whose database is not the one.
 pub(super) const ELSEWHERE: &str = "the log names another database as the one that keeps its account figures; every process of a ledger has the same one beside it (--db)";
@@ -35,6 +32,17 @@ struct Kept {
     by: Option<String>,
 }
 
+impl Kept {
+    fn by(database: &Database, decision: Option<(&Reason, &str)>) -> Self {
+        Self {
+            database: database.identity().ledger,
+            place: database.place_name(),
+            reason: decision.map(|(reason, _)| reason.as_str().to_owned()),
+            by: decision.map(|(_, by)| by.to_owned()),
+        }
+    }
+}
+
 impl Log {
     /// The id of the database that keeps the figures; none before the first.
     pub(super) async fn keeper(&self) -> Result<Option<Uuid>, StoreError> {
@@ -44,12 +52,7 @@ impl Log {
 
     /// Refuses a database that does not keep the figures. The first one that asks does from then on.
     pub(super) async fn bind_keeper(&self, database: &Database) -> Result<(), OpenError> {
-        let own = Kept {
-            database: database.identity().ledger,
-            place: database.place_name(),
-            reason: None,
-            by: None,
-        };
+        let own = Kept::by(database, None);
         let keeper = match self.read_keeper().await? {
             Some((_, keeper)) => keeper,
             None => self.name_keeper(None, own.clone()).await?,
@@ -71,12 +74,7 @@ impl Log {
         reason: &Reason,
         by: &str,
     ) -> Result<bool, OpenError> {
-        let own = Kept {
-            database: database.identity().ledger,
-            place: database.place_name(),
-            reason: Some(reason.as_str().to_owned()),
-            by: Some(by.to_owned()),
-        };
+        let own = Kept::by(database, Some((reason, by)));
         let before = self.read_keeper().await?;
         if before
             .as_ref()
@@ -103,19 +101,13 @@ impl Log {
             StreamState::StreamRevision(revision.get())
         });
         let event = EventData::json(TYPE, &own).expect("plain data always serializes");
-        let events = [event.id(Uuid::new_v4())];
-        let mut cause = "what was stored cannot be read".to_owned();
-        for _ in 0..TRIES {
-            let sent = send(&self.shared.link, &stream, expected, &events).await?;
-            if let Sent::Unknown(why) = sent {
-                cause = why;
-            }
-            match self.read_keeper().await? {
-                Some((revision, keeper)) if Some(revision) > after => return Ok(keeper),
-                _ => {}
-            }
-        }
-        Err(StoreError::Unconfirmed { cause })
+        let event = event.id(Uuid::new_v4());
+        let find = || async {
+            let last = self.read_keeper().await?;
+            let behind = last.filter(|(revision, _)| Some(*revision) > after);
+            Ok(behind.map(|(_, keeper)| keeper))
+        };
+        send_until_known(&self.shared.link, &stream, expected, event, find).await
     }
 
     fn keepers(&self) -> String {

@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 use self::following::{Figures, follow};
 use self::spending::{Ask, QUEUE, reserve_for_all};
 use self::together::{append_in_order, related};
-use super::beside::{self, Owner, Skip, Unread};
+use super::beside::{self, Owner, Skip};
 use super::{Log, Options, keep_going};
 use crate::account::AccountState;
 use crate::clock::{BudgetMonth, Timestamp};
@@ -178,19 +178,7 @@ impl KurrentStore {
         reason: &Reason,
         by: &str,
     ) -> Result<bool, StoreError> {
-        if self.halted().await?.is_none_or(|(at, _)| at != position) {
-            return Ok(false);
-        }
-        let log = &self.shared.log;
-        let event = match log.place_of(position).await? {
-            Some((stream, revision, id)) => Some(Unread {
-                stream,
-                revision,
-                id,
-                posted_at: log.instant(position, false).await?,
-            }),
-            None => None,
-        };
+        let event = self.shared.log.place_of(position).await?;
         let skip = Skip {
             position,
             reason: reason.clone(),

@@ -150,9 +150,16 @@ pub(super) async fn head_on_server(
     events.first().map_or(Ok(Position::START), stored::position)
 }
 
-/// Whose stream an event is in, where, and its id.
+/// What the server tells of an event, also of one that cannot be read otherwise.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-type Place = (StreamName, Revision, crate::store::EventId);
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) stream: StreamName,
+    pub(super) revision: Revision,
+    pub(super) id: crate::store::EventId,
+    /// None if it does not say.
+    pub(super) posted_at: Option<crate::clock::Timestamp>,
+}
 
 impl Log {
     /// The events of one stream from `from` on, in order, freshly read.
@@ -224,19 +231,19 @@ impl Log {
         Ok(taken.map(|stored| stored.event))
     }
 
-    /// Whose stream the event at a position is in, where, and its id: also if it cannot be read otherwise.
+    /// What the server tells of the event at a position.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) async fn place_of(&self, position: Position) -> Result<Option<Place>, StoreError> {
         let prefix = self.shared.options.prefix.as_str();
         let found = self.shared.raw_event(position).await?;
         Ok(found.and_then(|event| {
             let stream = event.stream_id().strip_prefix(prefix)?;
-            let stream = StreamName::from_stored(stream);
-            Some((
-                stream,
-                Revision::new(event.revision),
-                crate::store::EventId::new(event.id),
-            ))
+            Some(Place {
+                stream: StreamName::from_stored(stream),
+                revision: Revision::new(event.revision),
+                id: crate::store::EventId::new(event.id),
+                posted_at: stored::created(&event).ok(),
+            })
         }))
     }
 

@@ -94,19 +94,11 @@ impl Check {
         loop {
             let page = read_after(tx, &after, ROWS)?;
             for (stream, read) in &page {
-                if self.is_cut {
-                    faults.extend(
-                        read.as_ref()
-                            .err()
-                            .map(|error| (stream.clone(), error.to_string())),
-                    );
-                    continue;
-                }
-                let next = self
-                    .streams
-                    .get(stream.as_str())
-                    .map_or(0, |last| last.get() + 1);
-                if let Some(what) = reservation_fault(stream, read, next) {
+                let folded = self.streams.get(stream.as_str());
+                let next = folded.map_or(0, |last| last.get() + 1);
+                // Behind a cut the stream may go on.
+                let next = (!self.is_cut).then_some(next);
+                if let Some(what) = reservation_fault(read, next) {
                     faults.push((stream.clone(), what));
                 }
             }
@@ -162,24 +154,19 @@ fn differs<T: std::fmt::Display, U: std::fmt::Display>(
     )
 }
 
-/// What is wrong with a reservation of a stream whose next revision is `next`.
-fn reservation_fault(
-    stream: &str,
-    read: &Result<Reservation, StoreError>,
-    next: u64,
-) -> Option<String> {
+/// What is wrong with a reservation of a stream whose next revision is `next`, if that is known.
+fn reservation_fault(read: &Result<Reservation, StoreError>, next: Option<u64>) -> Option<String> {
     let reservation = match read {
         Ok(reservation) => reservation,
         Err(error) => return Some(error.to_string()),
     };
-    if let Err(error) = reservation.check(stream) {
+    if let Err(error) = reservation.check() {
         return Some(format!("credit is reserved for {error}"));
     }
     let revision = reservation.revision.get();
-    (revision != next).then(|| {
-        format!(
-            "credit is reserved for command {} at revision {revision}, and the next one of the stream is {next}",
-            reservation.command
-        )
-    })
+    let next = next.filter(|next| *next != revision)?;
+    Some(format!(
+        "credit is reserved for command {} at revision {revision}, and the next one of the stream is {next}",
+        reservation.command
+    ))
 }

@@ -5,7 +5,7 @@
 use super::{Followed, read_state};
 use crate::clock::Timestamp;
 use crate::sql::Transaction;
-use crate::store::{Position, RecordedEvent, StoreError};
+use crate::store::{Position, StoreError};
 
 const MICROS_AN_HOUR: i64 = 3_600_000_000;
 
@@ -43,18 +43,8 @@ pub(crate) fn read_scan_end(
     Ok(found.map(Position::new))
 }
 
-/// Notes which hours begin in a page that follows `state`. Gives the latest one that was seen.
+/// Notes which hours begin in events that follow `state`. Gives the latest one that was seen.
 pub(super) fn note(
-    tx: &Transaction<'_>,
-    state: &Followed,
-    page: &[RecordedEvent],
-) -> Result<i64, StoreError> {
-    let instants = page.iter().map(|event| (event.position, event.posted_at));
-    note_instants(tx, state, instants)
-}
-
-/// The same for events of which no more is known than their place and instant.
-pub(super) fn note_instants(
     tx: &Transaction<'_>,
     state: &Followed,
     instants: impl Iterator<Item = (Position, Timestamp)>,

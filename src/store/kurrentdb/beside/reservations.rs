@@ -103,13 +103,19 @@ impl Reservation {
         Ok(())
     }
 
+    /// Whose stream it is for, and which command; or what is wrong with either.
+    pub(in crate::store::kurrentdb) fn parsed(&self) -> Result<(Stream, CommandId), String> {
+        let stream = self.stream.parse().map_err(|error| error.to_string())?;
+        let command = CommandId::new(&self.command).map_err(|error| error.to_string())?;
+        Ok((stream, command))
+    }
+
     /// What is wrong with it as a row.
-    pub(super) fn check(&self, stream: &str) -> Result<(), String> {
-        let parsed = self.stream.parse().map_err(|error| error.to_string())?;
-        if !matches!(parsed, Stream::Job(_)) {
-            return Err(format!("stream {stream}, which is no job's"));
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (stream, _) = self.parsed()?;
+        if !matches!(stream, Stream::Job(_)) {
+            return Err(format!("stream {}, which is no job's", self.stream));
         }
-        CommandId::new(&self.command).map_err(|error| error.to_string())?;
         Cost::new(self.cost).map_err(|error| error.to_string())?;
         Ok(())
     }

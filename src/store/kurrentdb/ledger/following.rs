@@ -76,7 +76,7 @@ pub(super) async fn follow(shared: Weak<Shared>) {
     let Some(mut appended) = shared.upgrade().map(|shared| shared.log.appended()) else {
         return;
     };
-    let mut recovered = None;
+    let mut recovered = Instant::now();
     loop {
         let _ = timeout(LOOK_EVERY, appended.changed()).await;
         sleep(LINGER).await;
@@ -88,8 +88,8 @@ pub(super) async fn follow(shared: Weak<Shared>) {
         if let Err(error) = shared.fold_to(target).await {
             tracing::warn!(%error, "account figures fall behind the log");
         }
-        if recovered.is_none_or(|at: Instant| at.elapsed() >= shared.recovery.every) {
-            recovered = Some(Instant::now());
+        if recovered.elapsed() >= shared.recovery.every {
+            recovered = Instant::now();
             shared.look_at_keeper().await;
             if let Err(error) = shared.recover(shared.recovery.after).await {
                 tracing::warn!(%error, "credit that dead callers have reserved is not given back yet");
@@ -110,8 +110,8 @@ impl Shared {
             return Ok(());
         };
         let found = match self.log.place_of(state.position).await? {
-            Some((_, _, found)) if found.to_string() == id => return Ok(()),
-            Some((_, _, found)) => found.to_string(),
+            Some(found) if found.id.to_string() == id => return Ok(()),
+            Some(found) => found.id.to_string(),
             None => "nothing".to_owned(),
         };
         Err(OpenError::Damaged {
@@ -276,10 +276,7 @@ impl Shared {
         let damaged = |why: String| StoreError::Damaged {
             why: format!("table reservations: {why}"),
         };
-        let stream = reservation.stream.parse();
-        let stream = stream.map_err(|error| damaged(error.to_string()))?;
-        let command = CommandId::new(&reservation.command);
-        let command = command.map_err(|error| damaged(error.to_string()))?;
+        let (stream, command) = reservation.parsed().map_err(damaged)?;
         let append = voided(&stream, reservation, command);
         let name = &reservation.stream;
         match self.log.append(append).await? {

@@ -133,10 +133,8 @@ impl Shared {
             (Appended::Conflict { .. }, true) => self.catch_up().await,
             (Appended::Refused(_) | Appended::Unknown { .. }, true) | (_, false) => Ok(()),
         };
-        match folded {
+        match unless_halted(folded) {
             Ok(()) => Ok(answer),
-            // Halted figures admit no charge anyway.
-            Err(StoreError::Corrupt { .. }) => Ok(answer),
             // The repeat of the append folds it, and is told what is stored.
             Err(error) => Ok(Appended::Unknown {
                 cause: format!("what takes credit is not in the figures yet: {error}"),
@@ -155,11 +153,7 @@ impl Shared {
         let Some(last) = taking.next() else {
             return Ok(());
         };
-        match self.fold_to(last.position).await {
-            // Halted figures admit no charge anyway.
-            Err(StoreError::Corrupt { .. }) => Ok(()),
-            folded => folded,
-        }
+        unless_halted(self.fold_to(last.position).await)
     }
 
     async fn spend(self: &Arc<Self>, append: Append) -> Result<Appended, StoreError> {
@@ -223,7 +217,6 @@ impl Shared {
                     // This command decided otherwise the first time, and what it sent then was not answered: that sending is ruled out.
                     if pause >= LONGEST_PAUSE && other.command == own.command {
                         self.void(&other).await?;
-                        continue;
                     }
                     if Instant::now() >= until {
                         let cause = format!(
@@ -258,6 +251,14 @@ impl Shared {
                 "{QUEUE} appends wait to be reserved for"
             ))),
         }
+    }
+}
+
+/// Figures that are halted need not be folded before something is answered: they admit no charge.
+fn unless_halted(folded: Result<(), StoreError>) -> Result<(), StoreError> {
+    match folded {
+        Err(StoreError::Corrupt { .. }) => Ok(()),
+        folded => folded,
     }
 }
 

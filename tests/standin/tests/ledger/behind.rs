@@ -8,7 +8,7 @@ use recoup::clock::Clock as _;
 use recoup::codec::Stream;
 use recoup::job::JobCommand;
 use recoup::retry::Mode;
-use recoup::store::fresh::{Fresh, Opening};
+use recoup::store::fresh::Fresh;
 use recoup::store::kurrentdb::{KurrentStore, Options, Recovery};
 use recoup::store::{Appended, EventStore, OpenError, Revision, StoreError};
 use recoup::{Cost, JobId, Kind, Ledger, Policies, Policy, PriceSnapshot, Reason};
@@ -16,15 +16,8 @@ use recoup_kurrentdb_standin::AppendFate;
 
 use crate::world::{
     NEVER, World, account, bounded, charge, charge_by, command, figures, grant, history,
-    is_committed, ledger, open_beside, positions,
+    is_committed, is_refused, ledger, open_beside, opening, positions,
 };
-
-fn is_refused(answer: &Result<Appended, StoreError>) -> bool {
-    matches!(
-        answer,
-        Ok(Appended::Refused(Refusal::InsufficientCredit { .. }))
-    )
-}
 
 /// A ledger whose credit is spent, beside figures that were set back to the moment before.
 async fn set_back(world: &World) -> KurrentStore {
@@ -69,16 +62,6 @@ async fn figures_behind_the_log_admit_nothing_twice_at_an_opening() {
     assert_eq!(figures(&store, "a").await.balance, 0);
 }
 
-fn opening(clock: &recoup::clock::ManualClock, identity: &recoup::store::Identity) -> Opening {
-    Opening {
-        zone: Some(identity.zone),
-        scale: Some(identity.scale),
-        clock: Arc::new(clock.clone()),
-        is_beside_a_log: true,
-        ..Opening::default()
-    }
-}
-
 /// Two databases beside one log would each spend what there is.
 #[tokio::test]
 async fn a_log_has_its_figures_in_one_database() {
@@ -87,10 +70,7 @@ async fn a_log_has_its_figures_in_one_database() {
         every: Duration::from_millis(20),
         ..NEVER
     };
-    let first = KurrentStore::open(world.options(), often, |identity| {
-        world.fresh.open_with(opening(&world.clock, &identity))
-    });
-    let first = first.await.expect("it opens");
+    let first = world.open_recovering(world.options(), often).await;
     grant(&first, "a", 10).await;
     let other = Fresh::new();
     let clock = Arc::new(world.clock.clone());
@@ -101,8 +81,7 @@ async fn a_log_has_its_figures_in_one_database() {
     let reason = Reason::new("the first one was given up").expect("a reason");
     let moved = || {
         let opened = |identity: recoup::store::Identity| {
-            let opening = opening(&world.clock, &identity);
-            other.open_with(opening)
+            other.open_with(opening(&identity, Arc::new(world.clock.clone())))
         };
         KurrentStore::move_figures(world.options(), opened, &reason, "ops")
     };
@@ -237,10 +216,7 @@ async fn nobody_is_refused_for_what_the_dead_hold() {
         after: Duration::from_secs(30),
         ..NEVER
     };
-    let store = KurrentStore::open(world.hasty(), old, |identity| {
-        world.fresh.open_with(opening(&world.clock, &identity))
-    });
-    let store = store.await.expect("it opens");
+    let store = world.open_recovering(world.hasty(), old).await;
     grant(&store, "a", 10).await;
     world.standin.fail_appends([AppendFate::Cut]);
     let answer = store.append(charge("j", "a", 10, None)).await;

@@ -59,6 +59,23 @@ async fn busy(world: &World) -> Database {
     store.into()
 }
 
+/// How many violations an audit finds, and which.
+async fn violations(database: &Database) -> (u64, Vec<String>) {
+    let audit = audit(database).await.expect("it is audited");
+    let findings = audit.findings.iter().map(|it| format!("{it:?}"));
+    (audit.violations, findings.collect())
+}
+
+/// The busy ledger with its figures and projections at the end of the log.
+async fn projected(world: &World) -> (Database, Projections) {
+    let database = busy(world).await;
+    database.settle_figures().await.expect("they are settled");
+    let projections = Projections::open(database.clone()).await;
+    let projections = projections.expect("they open");
+    projections.catch_up().await.expect("they catch up");
+    (database, projections)
+}
+
 async fn carry_out(projections: &Projections, window: Window, mode: Mode) -> Run {
     let request = Request {
         window,
@@ -88,12 +105,7 @@ fn tables(world: &World) -> Vec<Vec<Vec<String>>> {
 #[tokio::test]
 async fn pages_of_every_size_give_the_rows_of_one() {
     let world = World::new(1).await;
-    let database = busy(&world).await;
-    let projections = Projections::open(database.clone())
-        .await
-        .expect("they open");
-    projections.catch_up().await.expect("they catch up");
-    database.settle_figures().await.expect("they are settled");
+    let (_, projections) = projected(&world).await;
     let expected = tables(&world);
     assert!(expected.iter().take(3).all(|rows| !rows.is_empty()));
     for page in [1, 2, 7, 1_000] {
@@ -115,11 +127,7 @@ async fn pages_of_every_size_give_the_rows_of_one() {
 async fn an_untouched_ledger_has_no_violation_wherever_its_tables_stand() {
     let world = World::new(1).await;
     let database = busy(&world).await;
-    let violations = || async {
-        let audit = audit(&database).await.expect("it is audited");
-        let findings: Vec<_> = audit.findings.iter().map(|it| format!("{it:?}")).collect();
-        (audit.violations, findings)
-    };
+    let violations = || violations(&database);
     assert_eq!(violations().await, (0, Vec::new()));
     database.settle_figures().await.expect("they are settled");
     assert_eq!(violations().await, (0, Vec::new()));
@@ -145,10 +153,7 @@ async fn an_untouched_ledger_has_no_violation_wherever_its_tables_stand() {
 #[tokio::test]
 async fn a_rebuild_finds_and_repairs_what_differs() {
     let world = World::new(1).await;
-    let database = busy(&world).await;
-    database.settle_figures().await.expect("they are settled");
-    let projections = Projections::open(database).await.expect("they open");
-    projections.catch_up().await.expect("they catch up");
+    let (_, projections) = projected(&world).await;
     let before = tables(&world);
     for window in [Window::Last(2), Window::Last(30), Window::All] {
         let run = carry_out(&projections, window, Mode::Verify).await;
@@ -177,11 +182,7 @@ async fn an_audit_sees_what_was_changed_beside_the_log() {
     let world = World::new(1).await;
     let database = busy(&world).await;
     database.settle_figures().await.expect("they are settled");
-    let violations = || async {
-        let audit = audit(&database).await.expect("it is audited");
-        let findings: Vec<_> = audit.findings.iter().map(|it| format!("{it:?}")).collect();
-        (audit.violations, findings)
-    };
+    let violations = || violations(&database);
     assert_eq!(violations().await, (0, Vec::new()));
     let reserved = |values: &str| format!("INSERT INTO reservations VALUES ({values})");
     for (spoil, mend) in [
@@ -254,12 +255,7 @@ async fn an_audit_sees_what_was_changed_beside_the_log() {
 #[tokio::test]
 async fn a_rebuild_without_hours_finds_nothing_wrong() {
     let world = World::new(1).await;
-    let database = busy(&world).await;
-    database.settle_figures().await.expect("they are settled");
-    let projections = Projections::open(database.clone())
-        .await
-        .expect("they open");
-    projections.catch_up().await.expect("they catch up");
+    let (database, projections) = projected(&world).await;
     let before = tables(&world);
     world.fresh.execute("DELETE FROM followed_hours");
     let repaired = carry_out(&projections, Window::Last(2), Mode::Repair).await;
@@ -274,12 +270,7 @@ async fn a_rebuild_without_hours_finds_nothing_wrong() {
 #[tokio::test]
 async fn a_checkpoint_at_no_position_is_named() {
     let world = World::new(1).await;
-    let database = busy(&world).await;
-    database.settle_figures().await.expect("they are settled");
-    let projections = Projections::open(database.clone())
-        .await
-        .expect("they open");
-    projections.catch_up().await.expect("they catch up");
+    let (database, _) = projected(&world).await;
     world
         .fresh
         .execute("UPDATE checkpoints SET position = position + 1 WHERE projection = 'jobs'");

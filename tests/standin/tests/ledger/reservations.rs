@@ -3,25 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use recoup::account::Refusal;
 use recoup::store::kurrentdb::KurrentStore;
 use recoup::store::{Appended, EventStore, Revision, StoreError};
 use recoup_kurrentdb_standin::AppendFate;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::world::{World, bounded, charge, charge_by, figures, grant, history, is_committed};
+use crate::world::{
+    World, bounded, charge, charge_by, figures, grant, history, is_committed, is_refused,
+};
 
 const CONFLICT_AT_0: Result<Appended, StoreError> = Ok(Appended::Conflict {
     current: Some(Revision::FIRST),
 });
-
-fn is_refused(answer: &Result<Appended, StoreError>) -> bool {
-    matches!(
-        answer,
-        Ok(Appended::Refused(Refusal::InsufficientCredit { .. }))
-    )
-}
 
 /// Waits until the stand-in keeps an append that it was told to keep.
 async fn held(world: &World, count: usize) {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use recoup::account::{AccountState, Admission, Posting};
+use recoup::account::{AccountState, Admission, Posting, Refusal};
 use recoup::clock::{Clock, ManualClock, Timestamp};
 use recoup::codec::{Event, Stream};
 use recoup::job::{Charged, JobEvent};
 use recoup::store::fresh::{Fresh, Opening};
 use recoup::store::kurrentdb::{KurrentStore, Options, Recovery};
 use recoup::store::{
-    Append, Appended, EventStore, Expected, OpenError, Position, Revision, StoreError,
+    Append, Appended, EventStore, Expected, Identity, OpenError, Position, Revision, StoreError,
 };
 use recoup::{AccountId, CommandId, Cost, JobId, Kind, Ledger, Policies, PriceSnapshot};
 use recoup_kurrentdb_standin::{Standin, Ticks};
@@ -76,6 +76,19 @@ impl World {
         open_beside(&self.fresh, options, Arc::new(self.clock.clone())).await
     }
 
+    /// A store that recovers by itself.
+    pub(crate) async fn open_recovering(
+        &self,
+        options: Options,
+        recovery: Recovery,
+    ) -> KurrentStore {
+        let opened = KurrentStore::open(options, recovery, |identity| {
+            let clock = Arc::new(self.clock.clone());
+            self.fresh.open_with(opening(&identity, clock))
+        });
+        opened.await.expect("it opens")
+    }
+
     pub(crate) fn count(&self, table: &str) -> usize {
         let sql = format!("SELECT count(*) FROM {table}");
         let count = self.fresh.table(&sql)[0][0].parse();
@@ -89,15 +102,20 @@ pub(crate) async fn open_beside(
     clock: Arc<dyn Clock>,
 ) -> Result<KurrentStore, OpenError> {
     let opened = KurrentStore::open(options, NEVER, |identity| {
-        fresh.open_with(Opening {
-            zone: Some(identity.zone),
-            scale: Some(identity.scale),
-            clock,
-            is_beside_a_log: true,
-            ..Opening::default()
-        })
+        fresh.open_with(opening(&identity, clock))
     });
     bounded("an opening", opened).await
+}
+
+/// How a database is opened beside a log.
+pub(crate) fn opening(identity: &Identity, clock: Arc<dyn Clock>) -> Opening {
+    Opening {
+        zone: Some(identity.zone),
+        scale: Some(identity.scale),
+        clock,
+        is_beside_a_log: true,
+        ..Opening::default()
+    }
 }
 
 pub(crate) fn ledger(store: &KurrentStore) -> Ledger {
@@ -174,6 +192,14 @@ pub(crate) fn charge_by(
 
 pub(crate) fn is_committed(answer: &Result<Appended, StoreError>) -> bool {
     matches!(answer, Ok(Appended::Committed { .. }))
+}
+
+/// Whether there was not enough credit.
+pub(crate) fn is_refused(answer: &Result<Appended, StoreError>) -> bool {
+    matches!(
+        answer,
+        Ok(Appended::Refused(Refusal::InsufficientCredit { .. }))
+    )
 }
 
 /// The types of the events in a job's stream.
