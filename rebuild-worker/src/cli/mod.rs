@@ -86,7 +86,7 @@ enum Verb {
     DeadLetters(dead_letters::Verb),
     /// Prove that the log is legal, and that every figure agrees with it.
     Audit,
-    /// Show three simulated days with everything going wrong that can.
+    /// Show three simulated days with everything going wrong that can: in a file, or in a schema or streams of their own on the server of --store.
     Demo {
         /// Requests to use, as CSV with the columns TIMESTAMP,ContextTokens,GeneratedTokens; without it they are generated.
         #[arg(long, value_name = "FILE")]
@@ -147,7 +147,7 @@ async fn run(cli: Cli) -> anyhow::Result<Answer> {
         Verb::Demo { trace, keep } => {
             let verdict = demo::run(demo::Options {
                 trace,
-                server: global.server_of_demo(keep.is_some())?,
+                place: global.place_of_demo(keep.is_some()).await?,
                 keep,
                 json: global.json,
             })

@@ -14,6 +14,7 @@ use recoup::{Clock, EventStore, Ledger, Policies, Reason, Scale, SystemClock, Zo
 
 use super::answer::usage;
 use super::{config, values};
+use crate::demo;
 
 /// What the options of every verb stand under in a verb's help.
 const HEADING: &str = "Options of every verb";
@@ -69,6 +70,8 @@ struct Opening {
     busy_timeout: Duration,
     max_pages: Option<u32>,
     is_beside_a_log: bool,
+    /// Of a log: by how much clocks may differ, if not by what they usually may.
+    clock_skew: Option<Duration>,
 }
 
 /// An open ledger.
@@ -124,12 +127,7 @@ impl Global {
         };
         let opening = self.opening((zone, scale), clock);
         let database = match place {
-            Place::Log(url, beside) => {
-                let (options, beside) = log_and_beside(&url, *beside, opening)?;
-                let recovery = kurrentdb::Recovery::default();
-                let opened = kurrentdb::KurrentStore::open(options, recovery, beside).await;
-                opened.map_err(|error| at_the_log(&url, error))?.into()
-            }
+            Place::Log(url, beside) => open_log(&url, *beside, opening).await?,
             place => open_sql(place, opening).await?,
         };
         let (zone, scale) = (database.identity().zone, database.identity().scale);
@@ -167,6 +165,7 @@ impl Global {
             busy_timeout: Duration::from_millis(self.busy_timeout_ms),
             max_pages: self.max_pages,
             is_beside_a_log: false,
+            clock_skew: None,
         }
     }
 
@@ -211,26 +210,52 @@ impl Global {
         })
     }
 
-    /// The schema that a demo fills, if `--store` names one. Not the default one, which may be wanted for better things.
-    pub(super) fn server_of_demo(&self, keeps_folder: bool) -> anyhow::Result<Option<String>> {
-        self.refuse_log("a demo simulates three days, and KurrentDB stamps events by its own clock: give it sqlite: or postgres:")?;
-        let Place::Server(url) = self.place()? else {
-            return Ok(None);
+    /// What a demo fills, if `--store` names a server: a schema or streams of its own, not the default ones, which may be wanted for better things.
+    pub(super) async fn place_of_demo(
+        &self,
+        keeps_folder: bool,
+    ) -> anyhow::Result<Option<demo::Place>> {
+        let place = self.place()?;
+        let (url, parameter, what) = match &place {
+            Place::File(_) => return Ok(None),
+            Place::Server(url) => (url, "schema=", "a schema"),
+            Place::Log(url, _) => (url, "prefix=", "a prefix"),
         };
         if keeps_folder {
             return Err(usage(
                 "--keep is for a file: a demo on a server is kept there",
             ));
         }
-        let named = url
+        if !url
             .split(['?', '&'])
-            .any(|part| part.starts_with("schema="));
-        if !named {
-            return Err(usage(
-                "a demo fills a ledger of its own: name a schema for it in --store, such as ?schema=demo",
-            ));
+            .any(|part| part.starts_with(parameter))
+        {
+            return Err(usage(format!(
+                "a demo fills a ledger of its own: name {what} for it in --store, such as ?{parameter}demo"
+            )));
         }
-        Ok(Some(url))
+        let (name, exists) = place.look().await?;
+        anyhow::ensure!(
+            !exists,
+            "{name}: there is a ledger, and a demo begins with a fresh one"
+        );
+        let store = place.url()?;
+        Ok(match place {
+            Place::File(_) => None,
+            Place::Server(url) => Some(demo::Place::Server(url)),
+            Place::Log(url, beside) => {
+                let (zone, scale) = demo::identity()?;
+                let opening = Opening {
+                    clock_skew: Some(Duration::ZERO),
+                    ..self.opening((Some(zone), Some(scale)), None)
+                };
+                Some(demo::Place::Log {
+                    store,
+                    db: beside.url()?,
+                    opened: open_log(&url, *beside, opening).await?,
+                })
+            }
+        })
     }
 
     /// The ledger's file, for what only a file has: `why` says what that is.
@@ -251,6 +276,7 @@ async fn open_sql(place: Place, opening: Opening) -> Result<Database, OpenError>
         busy_timeout,
         max_pages,
         is_beside_a_log,
+        clock_skew: _,
     } = opening;
     match place {
         Place::File(path) => {
@@ -282,6 +308,14 @@ async fn open_sql(place: Place, opening: Opening) -> Result<Database, OpenError>
     }
 }
 
+/// Opens a log in KurrentDB, with what is beside it.
+async fn open_log(url: &str, beside: Place, opening: Opening) -> Result<Database, OpenError> {
+    let (options, beside) = log_and_beside(url, beside, opening)?;
+    let recovery = kurrentdb::Recovery::default();
+    let opened = kurrentdb::KurrentStore::open(options, recovery, beside).await;
+    Ok(opened.map_err(|error| at_the_log(url, error))?.into())
+}
+
 type OpeningDatabase = Pin<Box<dyn Future<Output = Result<Database, OpenError>> + Send>>;
 
 /// How a log is opened, and what opens the file or schema beside it.
@@ -290,10 +324,12 @@ fn log_and_beside(
     beside: Place,
     opening: Opening,
 ) -> Result<(kurrentdb::Options, impl FnOnce(Identity) -> OpeningDatabase), OpenError> {
+    let parsed = kurrentdb::Options::parse(url)?;
     let options = kurrentdb::Options {
         zone: opening.zone,
         scale: opening.scale,
-        ..kurrentdb::Options::parse(url)?
+        clock_skew: opening.clock_skew.unwrap_or(parsed.clock_skew),
+        ..parsed
     };
     let open = move |identity: Identity| {
         let opening = Opening {
@@ -322,6 +358,15 @@ fn at_the_log(url: &str, error: OpenError) -> OpenError {
 }
 
 impl Place {
+    /// The URL that leads there, without a password.
+    fn url(&self) -> Result<String, OpenError> {
+        match self {
+            Self::File(path) => Ok(format!("sqlite:{}", path.display())),
+            Self::Server(url) => postgres::without_password(url),
+            Self::Log(url, _) => Ok(kurrentdb::without_password(url)?),
+        }
+    }
+
     /// The place in words, without a password; and whether there is a ledger.
     pub(super) async fn look(&self) -> Result<(String, bool), OpenError> {
         match self {

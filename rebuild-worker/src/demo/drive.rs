@@ -1,6 +1,6 @@
-//! The three days: signals of a plan, sent to a ledger from several tasks at once, on an injected clock.
+//! The three days: signals of a plan, sent to a ledger from several tasks at once.
 //!
-//! The clock stands still while the steps of one second are sent, then moves to the next second that has any. Signals are
+//! Time stands still while the steps of one second are sent, then the next second that has any comes (see [`Pace`]). Signals are
 //! shuffled and dealt to [`WORKERS`] tasks, so that copies of one signal come from different ones. Charges go before other signals
 //! of their second and keep their order within an account: which of two charges the last credit goes to is then the same in every
 //! run, and so are all totals. Copies of one charge race each other.
@@ -9,19 +9,18 @@
 //! a ledger stores no rejections. Projections catch up once in a simulated hour, in a task of their own, beside the signals.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use recoup::{
-    Command, CommandId, Grant, GrantId, JobId, Ledger, LedgerError, Limit, ManualClock, Outcome,
-    Rejection, Timestamp,
+    Command, CommandId, Grant, GrantId, JobId, Ledger, LedgerError, Limit, Outcome, Rejection,
 };
 use recoup_projections::Projections;
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::expect::Expectation;
+use super::pace::Pace;
 use super::plan::{Act, HOUR_S, JobPlan, Plan, Step};
 use super::random::SplitMix64;
 use super::signals::{Signal, Signals, Verb};
@@ -66,9 +65,7 @@ type Answer = (usize, Act, Result<Outcome, LedgerError>);
 pub(super) struct Drive<'a> {
     pub(super) ledger: Ledger,
     pub(super) projections: Projections,
-    pub(super) clock: ManualClock,
-    /// When the first simulated day begins.
-    pub(super) begin: Timestamp,
+    pub(super) pace: Pace,
     pub(super) plan: &'a Plan,
     pub(super) seed: u64,
     driven: Driven,
@@ -79,7 +76,7 @@ impl<'a> Drive<'a> {
     pub(super) fn new(
         ledger: Ledger,
         projections: Projections,
-        (clock, begin): (ManualClock, Timestamp),
+        pace: Pace,
         (plan, seed): (&'a Plan, u64),
     ) -> Self {
         let driven = Driven {
@@ -90,8 +87,7 @@ impl<'a> Drive<'a> {
         Self {
             ledger,
             projections,
-            clock,
-            begin,
+            pace,
             plan,
             seed,
             driven,
@@ -108,10 +104,10 @@ impl<'a> Drive<'a> {
         for (at_s, steps) in &self.plan.steps {
             while let Some(due) = grants.first_entry().filter(|due| due.key() <= at_s) {
                 let (granted_s, due) = due.remove_entry();
-                self.move_clock(granted_s);
+                self.pace.move_to(granted_s).await;
                 self.give(due).await?;
             }
-            self.move_clock(*at_s);
+            self.pace.move_to(*at_s).await;
             let (charges, signals): (Vec<Step>, Vec<Step>) =
                 steps.iter().partition(|step| step.act == Act::Charge);
             self.charge(&charges).await?;
@@ -123,7 +119,7 @@ impl<'a> Drive<'a> {
                 self.project().await?;
             }
         }
-        self.move_clock(end_s);
+        self.pace.move_to(end_s).await;
         self.settle_projections().await?;
         self.projections.catch_up().await?;
         bar.finish_and_clear();
@@ -135,11 +131,6 @@ impl<'a> Drive<'a> {
             ledger: &self.ledger,
             plan: self.plan,
         }
-    }
-
-    fn move_clock(&self, at_s: u32) {
-        self.clock
-            .set(self.begin.after(Duration::from_secs(u64::from(at_s))));
     }
 
     /// Lets the projections catch up beside the next signals; waits for the last time first.

@@ -30,21 +30,34 @@ pub(super) struct Facts {
     pub(super) comparison: Comparison,
     /// Jobs whose failure and success were sent at one instant: what may differ between two runs.
     pub(super) races: u64,
-    /// The store, where it was kept.
-    pub(super) kept: Option<String>,
+    /// What is left behind.
+    #[serde(flatten)]
+    pub(super) kept: Option<Kept>,
+}
+
+/// A ledger that is left behind, as the options that lead to it.
+#[derive(Debug, Serialize)]
+pub(super) struct Kept {
+    /// For `--store`.
+    #[serde(rename = "kept")]
+    pub(super) store: String,
+    /// For `--db`.
+    #[serde(rename = "kept_db", skip_serializing_if = "Option::is_none")]
+    pub(super) db: Option<String>,
 }
 
 /// The simulated time.
 #[derive(Debug, Serialize)]
 pub(super) struct Simulated {
-    /// Always `injected`: nothing here happened at these instants.
+    /// `injected`: nothing here happened at these instants; `server`: the log's own clock, by which it did.
     pub(super) clock: &'static str,
+    /// How many seconds of the plan passed in one of that clock's.
+    pub(super) haste: u32,
     pub(super) zone: &'static str,
     pub(super) first_day: String,
     pub(super) last_day: String,
     pub(super) seed: u64,
     pub(super) tasks: usize,
-    pub(super) events: i64,
     /// How long the days took on this machine, in milliseconds.
     pub(super) took_ms: u64,
 }

@@ -1,6 +1,7 @@
 //! `recoup demo`: three simulated days of a credit ledger, on real or generated input, with everything going wrong that can.
 //!
-//! A fresh embedded ledger on an injected clock. `trace` gives the requests, `plan` and `faults` decide what befalls each, `drive`
+//! A fresh ledger on an injected clock; over a log in KurrentDB, which stamps events by its own, the days are lived through in haste (see
+//! `pace`), and all of them are today. `trace` gives the requests, `plan` and `faults` decide what befalls each, `drive`
 //! sends the `signals` from several tasks at once; then `spoil` puts a historical fault into daily usage and rebuilds it. `report` reads
 //! everything back, `show` prints it. Beside the ledger the demo keeps
 //! a reckoning of its own (`expect`), from acknowledged answers alone, and compares.
@@ -15,6 +16,7 @@ mod drive;
 mod expect;
 mod facts;
 mod faults;
+mod pace;
 mod paper;
 mod plan;
 mod random;
@@ -28,7 +30,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use recoup::sql::Database;
@@ -38,9 +40,10 @@ use recoup::{EventStore, Ledger, ManualClock, Policies, Scale, Timestamp, Zone};
 use recoup_projections::Projections;
 
 use self::drive::{Drive, Driven, WORKERS};
-use self::facts::{Facts, Input, Rebuilt, Simulated};
+use self::facts::{Facts, Input, Kept, Rebuilt, Simulated};
+use self::pace::{HASTE, Pace, hurried};
 use self::paper::Paper;
-use self::plan::{DAY_S, DAYS, END_S, Plan, WorkKind};
+use self::plan::{END_S, Plan, WorkKind};
 use self::report::Reader;
 use self::trace::{CITATION, GENERATED_ROWS, Source, Trace};
 
@@ -50,6 +53,13 @@ const SEED: u64 = 2023;
 /// When the first simulated day begins: three days of which the last begins a month, so that refunds and reclaims fall into another
 /// one than their charge.
 const BEGIN: &str = "2023-11-29T00:00:00Z";
+
+/// The last of them.
+const LAST: &str = "2023-12-01T00:00:00Z";
+
+/// The zone and the decimals of a demo's ledger.
+const ZONE: Zone = Zone::UTC;
+const DECIMALS: u8 = 2;
 
 /// The ledger's file in its folder.
 const FILE: &str = "recoup.db";
@@ -61,10 +71,31 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// The folder to keep the ledger in: absent or empty. Without it the ledger is made in a temporary one, and removed.
     pub keep: Option<PathBuf>,
-    /// The schema on a PostgreSQL server to make the ledger in, and to leave it there: one that holds none.
-    pub server: Option<String>,
+    /// Where else to make the ledger, and to leave it.
+    pub place: Option<Place>,
     /// Whether to print one JSON document instead of the page.
     pub json: bool,
+}
+
+/// A place for a demo's ledger that is no file of its own.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A schema on a PostgreSQL server, by its URL: one that holds no ledger.
+    Server(String),
+    /// A fresh log in KurrentDB, with the database beside it.
+    Log {
+        /// The ledger, opened as [`identity`] has it and with no difference allowed for between clocks, which would be hours of the plan.
+        opened: Database,
+        /// What leads there again, without a password: for `--store`,
+        store: String,
+        /// and for `--db`.
+        db: String,
+    },
+}
+
+/// The zone and the scale of a demo's ledger.
+pub fn identity() -> anyhow::Result<(Zone, Scale)> {
+    Ok((ZONE, Scale::new(DECIMALS)?))
 }
 
 /// What a demo proved.
@@ -91,8 +122,8 @@ pub async fn run(options: Options) -> anyhow::Result<Verdict> {
         Some(path) => Trace::read(path)?,
         None => Trace::generate(GENERATED_ROWS, SEED),
     };
-    let home = match options.server {
-        Some(url) => Home::on_server(url).await?,
+    let home = match options.place {
+        Some(place) => Home::Placed(place),
         None => Home::open(options.keep)?,
     };
     let facts = live(&trace, &home).await?;
@@ -127,8 +158,8 @@ enum Home {
     Temporary(tempfile::TempDir),
     /// In a folder that stays.
     Kept(PathBuf),
-    /// In a schema of a server, which stays.
-    Server(String),
+    /// On a server, where it stays.
+    Placed(Place),
 }
 
 impl Home {
@@ -146,46 +177,51 @@ impl Home {
         }
     }
 
-    async fn on_server(url: String) -> anyhow::Result<Self> {
-        if postgres::exists(&url).await? {
-            let name = postgres::name_of(&url)?;
-            bail!("{name}: there is a ledger, and a demo begins with a fresh one");
-        }
-        Ok(Self::Server(url))
-    }
-
-    /// The store that is left behind, as the command line has it; a server's without the password that was given.
-    fn kept(&self) -> anyhow::Result<Option<String>> {
+    /// What is left behind, as the command line has it; a server's without the password that was given.
+    fn kept(&self) -> anyhow::Result<Option<Kept>> {
+        let sql = |store| Kept { store, db: None };
         Ok(match self {
             Self::Temporary(_) => None,
-            Self::Kept(folder) => Some(format!("sqlite:{}", folder.join(FILE).display())),
-            Self::Server(url) => Some(postgres::without_password(url)?),
+            Self::Kept(folder) => Some(sql(format!("sqlite:{}", folder.join(FILE).display()))),
+            Self::Placed(Place::Server(url)) => Some(sql(postgres::without_password(url)?)),
+            Self::Placed(Place::Log { store, db, .. }) => Some(Kept {
+                store: store.clone(),
+                db: Some(db.clone()),
+            }),
         })
     }
 
-    /// A fresh ledger with scale 2 and days in UTC.
-    async fn ledger(&self, clock: Arc<dyn recoup::Clock>) -> anyhow::Result<Database> {
-        let (zone, scale) = (Some(Zone::UTC), Some(Scale::new(2)?));
+    /// A fresh ledger, and how the plan's seconds pass in it.
+    async fn ledger(&self) -> anyhow::Result<(Database, Pace)> {
+        let begin = Timestamp::parse(BEGIN)?;
+        let clock = ManualClock::starting_at(begin);
+        let (zone, scale) = identity()?;
+        let (zone, scale) = (Some(zone), Some(scale));
         let folder = match self {
             Self::Temporary(folder) => folder.path(),
             Self::Kept(folder) => folder,
-            Self::Server(url) => {
+            Self::Placed(Place::Server(url)) => {
                 let options = postgres::Options {
                     zone,
                     scale,
-                    clock: Some(clock),
+                    clock: Some(Arc::new(clock.clone())),
                     ..postgres::Options::at(url)
                 };
-                return Ok(PostgresStore::open(options).await?.into());
+                let opened = PostgresStore::open(options).await?;
+                return Ok((opened.into(), Pace::Injected { clock, begin }));
+            }
+            Self::Placed(Place::Log { opened, .. }) => {
+                return Ok((opened.clone(), Pace::hasty(HASTE)));
             }
         };
         let options = sqlite::Options {
             zone,
             scale,
-            clock,
+            clock: Arc::new(clock.clone()),
             ..sqlite::Options::at(folder.join(FILE))
         };
-        Ok(SqliteStore::open(options).await?.into())
+        let opened = SqliteStore::open(options).await?;
+        Ok((opened.into(), Pace::Injected { clock, begin }))
     }
 }
 
@@ -210,55 +246,56 @@ fn make_empty(path: &Path) -> anyhow::Result<()> {
 
 /// Lives through the days in a fresh ledger, and reads back what there is to show.
 async fn live(trace: &Trace, home: &Home) -> anyhow::Result<Facts> {
+    let (database, pace) = home.ledger().await?;
+    live_in(trace, (database, pace), home.kept()?).await
+}
+
+async fn live_in(
+    trace: &Trace,
+    (database, pace): (Database, Pace),
+    kept: Option<Kept>,
+) -> anyhow::Result<Facts> {
     let begun = Instant::now();
     let plan = Plan::of(trace, SEED)?;
-    let begin = Timestamp::parse(BEGIN)?;
-    let clock = ManualClock::starting_at(begin);
-    let database = home.ledger(Arc::new(clock.clone())).await?;
+    let haste = pace.haste();
+    let first = ZONE.day_of(pace.now());
     let policies = [WorkKind::Completion, WorkKind::Batch]
         .into_iter()
         .fold(Policies::default(), |policies, kind| {
-            policies.with(kind.kind(), kind.policy())
+            policies.with(kind.kind(), hurried(kind.policy(), haste))
         });
     let ledger = Ledger::new(database.as_store(), policies);
     let projections = Projections::open(database.clone()).await?;
-    let drive = Drive::new(
-        ledger.clone(),
-        projections.clone(),
-        (clock, begin),
-        (&plan, SEED),
-    );
+    let drive = Drive::new(ledger.clone(), projections.clone(), pace, (&plan, SEED));
     let driven = drive.run(END_S).await?;
+    let is_injected = haste == 1;
+    let last = if is_injected {
+        ZONE.day_of(Timestamp::parse(LAST)?)
+    } else {
+        ZONE.day_of(database.now())
+    };
     let rebuilt = if plan.jobs.is_empty() {
         None
     } else {
-        let last = begin.after(Duration::from_secs(u64::from((DAYS - 1) * DAY_S)));
-        Some(spoil::and_repair(&projections, Zone::UTC.day_of(last)).await?)
+        Some(spoil::and_repair(&projections, last).await?)
     };
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let events = database.head().await?.get();
-    let simulated = simulated(begin, events, took_ms);
+    let simulated = Simulated {
+        clock: if is_injected { "injected" } else { "server" },
+        haste,
+        zone: ZONE.name(),
+        first_day: first.to_string(),
+        last_day: last.to_string(),
+        seed: SEED,
+        tasks: WORKERS,
+        took_ms,
+    };
     let reader = Reader {
         database,
         ledger,
         projections,
     };
-    let kept = home.kept()?;
     read_back(&reader, (trace, &plan), (&driven, rebuilt), simulated, kept).await
-}
-
-fn simulated(begin: Timestamp, events: i64, took_ms: u64) -> Simulated {
-    let last = begin.after(Duration::from_secs(u64::from((DAYS - 1) * DAY_S)));
-    Simulated {
-        clock: "injected",
-        zone: Zone::UTC.name(),
-        first_day: Zone::UTC.day_of(begin).to_string(),
-        last_day: Zone::UTC.day_of(last).to_string(),
-        seed: SEED,
-        tasks: WORKERS,
-        events,
-        took_ms,
-    }
 }
 
 async fn read_back(
@@ -266,8 +303,9 @@ async fn read_back(
     (trace, plan): (&Trace, &Plan),
     (driven, rebuilt): (&Driven, Option<Rebuilt>),
     simulated: Simulated,
-    kept: Option<String>,
+    kept: Option<Kept>,
 ) -> anyhow::Result<Facts> {
+    reader.database.settle_figures().await?;
     let accounts = reader.accounts().await?;
     let jobs = reader.jobs().await?;
     let (statement, life) = match jobs.told() {
@@ -338,6 +376,9 @@ fn input(trace: &Trace, plan: &Plan) -> Input {
 
 #[cfg(test)]
 mod tests {
+    use recoup::store::fresh::{Fresh, Opening};
+
+    use super::signals::Verb;
     use super::*;
 
     async fn facts(rows: usize) -> Facts {
@@ -394,6 +435,49 @@ mod tests {
         let balances =
             |facts: &Facts| serde_json::to_value(&facts.balances).expect("facts are JSON");
         assert_eq!(balances(&one), balances(&other));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn days_in_haste_over_a_log_elsewhere_end_clean() {
+        recoup_kurrentdb_standin::keep_logs();
+        let (zone, scale) = identity().expect("they are constants");
+        let opening = Opening {
+            zone: Some(zone),
+            scale: Some(scale),
+            ..Opening::default()
+        };
+        let log = Fresh::beside_a_log();
+        let opened = log.open_with(opening).await;
+        let trace = Trace::generate(200, SEED);
+        // Faster than the demo's own haste: retries are due in 36 ms, whoever starts nothing is late after 432 ms.
+        let place = (
+            opened.expect("the log can be opened"),
+            Pace::hasty(7 * HASTE),
+        );
+        let facts = live_in(&trace, place, None)
+            .await
+            .expect("the days can be lived through");
+        assert_eq!(facts.audit.findings, [] as [String; 0]);
+        assert!(facts.is_clean(), "{:?}", facts.comparison);
+        let found = facts.comparison.found;
+        assert!(
+            found.jobs.reclaims > 0 && found.jobs.refunds > found.jobs.reclaims,
+            "{found:?}"
+        );
+        let expired = facts.answers.iter().find(|of| of.verb == Verb::Expire);
+        let expired = expired.expect("somebody started nothing");
+        assert_eq!(
+            expired.tally.applied + expired.tally.already_applied,
+            expired.tally.sent
+        );
+        let refused_starts = facts.answers.iter().find(|of| of.verb == Verb::Start);
+        let refused_starts = &refused_starts.expect("there are batches").tally.rejected;
+        assert!(
+            !refused_starts.contains_key("not_due"),
+            "what is due in the plan is due: {refused_starts:?}"
+        );
+        let rebuilt = facts.rebuilt.as_ref().expect("there are jobs");
+        assert!(rebuilt.is_clean && rebuilt.runs[0].rows_different > 0);
     }
 
     #[test]

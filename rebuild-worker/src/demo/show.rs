@@ -73,10 +73,19 @@ impl Page<'_> {
             "recoup demo",
             "a credit ledger lives through three simulated days",
         );
-        let time = format!(
-            "simulated, injected clock: {} to {} {}; the second midnight ends a month",
-            simulated.first_day, simulated.last_day, simulated.zone
-        );
+        let time = if simulated.haste == 1 {
+            format!(
+                "simulated, injected clock: {} to {} {}; the second midnight ends a month",
+                simulated.first_day, simulated.last_day, simulated.zone
+            )
+        } else {
+            format!(
+                "the server's clock, {} {}; the plan's days pass {} times as fast",
+                simulated.last_day,
+                simulated.zone,
+                grouped(u64::from(simulated.haste))
+            )
+        };
         let stretched = if input.span_s > input.simulated_span_s {
             "squeezed into"
         } else {
@@ -103,7 +112,7 @@ impl Page<'_> {
             "{} tasks sent {} commands, which became {} events, in {:.1} s",
             simulated.tasks,
             grouped(sent),
-            grouped(simulated.events.unsigned_abs()),
+            grouped(self.facts.audit.events),
             Duration::from_millis(simulated.took_ms).as_secs_f64(),
         );
         let origin = if input.is_cited { "source" } else { "format" };
@@ -148,7 +157,11 @@ impl Page<'_> {
             );
             paper.line(&[("✘ ", Style::Bad), (&text, Style::Bad)]);
         }
-        let same = "the same input ends with the same balances; chance decides positions, answers to copies, and";
+        let same = if facts.simulated.haste == 1 {
+            "the same input ends with the same balances; chance decides positions, answers to copies, and"
+        } else {
+            "chance decides positions, answers to copies, what a slow moment made late, and"
+        };
         let races = format!(
             "whether each of {} whose failure and success raced shows a reclaim or a contradiction",
             plural(
@@ -169,14 +182,18 @@ impl Page<'_> {
             "keep a ledger, and look around in it"
         };
         paper.section("Next", explained);
-        let path = facts.kept.clone().unwrap_or_else(|| {
+        let store = facts.kept.as_ref().map(|kept| kept.store.clone());
+        let path = store.unwrap_or_else(|| {
             paper.line(&[
                 (program, Style::Plain),
                 (" demo --keep demo-ledger", Style::Plain),
             ]);
             "sqlite:demo-ledger/recoup.db".to_owned()
         });
-        let export = format!("export RECOUP_STORE={}", quoted(&path));
+        let mut export = format!("export RECOUP_STORE={}", quoted(&path));
+        if let Some(db) = facts.kept.as_ref().and_then(|kept| kept.db.as_deref()) {
+            export.push_str(&format!(" RECOUP_DB={}", quoted(db)));
+        }
         paper.line(&[(&export, Style::Plain)]);
         let job = facts
             .life

@@ -121,7 +121,7 @@ fn what_a_log_elsewhere_cannot_do_is_said() {
     let sandbox = sandbox();
     sandbox.write("past.jsonl", "{\"op\":\"grant\",\"account\":\"b\",\"grant\":\"g\",\"amount\":7,\"at\":\"2026-01-01T00:00:00Z\"}\n");
     for line in [
-        "demo",
+        "demo --keep folder",
         "bench append",
         "import past.jsonl --backfill",
         "backup copy.db",
@@ -137,6 +137,18 @@ fn what_a_log_elsewhere_cannot_do_is_said() {
     alone.environment.truncate(1);
     let run = alone.line("audit").ended(2);
     assert!(run.stderr.contains("--db"), "{}", run.stderr);
+}
+
+/// A demo fills streams of its own, and begins with none.
+#[test]
+fn a_demo_goes_into_no_ledger_that_is_there() {
+    let mut sandbox = sandbox();
+    sandbox.line("init").ended(0);
+    let run = sandbox.line("demo").ended(1);
+    assert!(run.stderr.contains("there is a ledger"), "{}", run.stderr);
+    sandbox.environment[0].1 = sandbox.ledger.url();
+    let run = sandbox.line("demo").ended(2);
+    assert!(run.stderr.contains("name a prefix"), "{}", run.stderr);
 }
 
 /// A server that is not there is told within the patience, without what the URL hides.

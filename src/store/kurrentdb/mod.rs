@@ -215,6 +215,17 @@ impl Options {
     }
 }
 
+/// A URL that leads to the same place, without user and password.
+pub fn without_password(url: &str) -> Result<String, OpenError> {
+    Options::parse(url)?;
+    let (scheme, rest) = url.split_once("://").unwrap_or(("kurrentdb", url));
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let hosts = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, hosts)| hosts);
+    Ok(format!("{scheme}://{hosts}{path}"))
+}
+
 /// Whether there is a ledger; an error if the server cannot be asked.
 pub async fn exists(options: &Options) -> Result<bool, OpenError> {
     let link = Link::new(options)?;
