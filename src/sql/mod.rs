@@ -326,7 +326,9 @@ impl<'c> Transaction<'c> {
 /// Maps an error of a statement on a table.
 #[cfg(feature = "sqlite")]
 fn table_error(error: rusqlite::Error) -> StoreError {
-    if error.sqlite_error_code() == Some(rusqlite::ffi::ErrorCode::ConstraintViolation) {
+    let is_constraint =
+        error.sqlite_error_code() == Some(rusqlite::ffi::ErrorCode::ConstraintViolation);
+    if is_constraint && !crate::store::sqlite::is_of_trigger(&error) {
         return StoreError::Damaged {
             why: format!("a row does not fit its table: {error}"),
         };

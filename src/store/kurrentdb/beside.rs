@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::codec::{Decoded, Event, StreamName, decode};
 use crate::ids::Reason;
 use crate::sql::log::stored_u64;
-use crate::sql::{Database, Migrations, Transaction};
+use crate::sql::{Database, Dialect, Migrations, Transaction};
 use crate::store::{Migration, OpenError, Position, RecordedEvent, Revision, StoreError};
 
 pub(crate) use check::Check;
@@ -43,6 +43,14 @@ const MIGRATIONS: Migrations = Migrations {
         sql: include_str!("migrations/postgres/0001_figures.sql"),
     }],
 };
+
+/// A process that has had this database open as a ledger since before it was bound appends nothing here.
+const CLOSE_OWN_LOG_ON_SQLITE: &str = "CREATE TRIGGER appends_are_elsewhere BEFORE INSERT ON appends BEGIN
+    SELECT RAISE(ABORT, 'this database has the account figures of a log in KurrentDB, and no log of its own'); END";
+const CLOSE_OWN_LOG_ON_POSTGRES: &str = "CREATE FUNCTION refuse_append() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'this database has the account figures of a log in KurrentDB, and no log of its own'
+    USING ERRCODE = 'read_only_sql_transaction'; END; $$;
+    CREATE TRIGGER appends_are_elsewhere BEFORE INSERT ON appends FOR EACH STATEMENT EXECUTE FUNCTION refuse_append()";
 
 /// The least that an event takes in the server's log, in bytes of which its positions are numbers: our metadata alone is longer.
 pub(crate) const LEAST_BYTES: i64 = 128;
@@ -92,7 +100,12 @@ pub(super) async fn bind(database: &Database, owner: Owner) -> Result<(), OpenEr
             }
             let sql = "INSERT INTO followed_log (one, ledger, prefix, position, hour)
                 VALUES (1, ?1, ?2, 0, 0) ON CONFLICT (one) DO NOTHING";
-            tx.execute(sql, crate::values![&ledger, &prefix])?;
+            if tx.execute(sql, crate::values![&ledger, &prefix])? > 0 {
+                tx.execute_batch(match tx.dialect() {
+                    Dialect::Sqlite => CLOSE_OWN_LOG_ON_SQLITE,
+                    Dialect::Postgres => CLOSE_OWN_LOG_ON_POSTGRES,
+                })?;
+            }
             read_owner(tx)
         })
         .await?;

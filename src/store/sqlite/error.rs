@@ -14,6 +14,8 @@ pub fn store_error(error: rusqlite::Error) -> StoreError {
     };
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full,
+        // The one trigger that there may be: on the log, where another one is the ledger's.
+        Some(_) if is_of_trigger(&error) => StoreError::ReadOnly { cause },
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly { cause },
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             StoreError::Damaged { why: cause }
@@ -22,6 +24,12 @@ pub fn store_error(error: rusqlite::Error) -> StoreError {
         // Not SQLite's: a stored value of another type or range than ours.
         None => StoreError::Damaged { why: cause },
     }
+}
+
+/// Whether a trigger has refused the statement.
+pub(crate) fn is_of_trigger(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER)
 }
 
 /// Whether an error of COMMIT leaves it open if the transaction is stored.

@@ -44,6 +44,7 @@ use crate::ids::AccountId;
 use crate::sql::Transaction;
 
 pub use backup::{BackupError, Copied};
+pub(crate) use error::is_of_trigger;
 pub use error::store_error;
 pub use open::schema_faults as ledger_schema_faults;
 pub use schema::schema_faults;

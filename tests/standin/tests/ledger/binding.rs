@@ -5,7 +5,7 @@ use std::sync::Arc;
 use recoup::clock::SystemClock;
 use recoup::store::fresh::{Fresh, Opening};
 use recoup::store::kurrentdb::{Options, StreamPrefix};
-use recoup::store::{EventStore, OpenError};
+use recoup::store::{EventStore, OpenError, StoreError};
 
 use crate::world::{World, charge, figures, grant, is_committed, open_beside};
 
@@ -62,6 +62,29 @@ async fn a_ledger_is_no_database_beside_a_log() {
     );
     let again = fresh.open(Arc::new(SystemClock)).await;
     assert!(again.head().await.expect("it is read").get() > 0);
+}
+
+/// A process that opened it as a ledger before anything was in it.
+#[tokio::test]
+async fn a_database_beside_a_log_gets_none_of_its_own_from_a_process_that_was_there_before() {
+    let world = World::new(1).await;
+    let fresh = Fresh::new();
+    let before = fresh.open(Arc::new(SystemClock)).await;
+    let clock = Arc::new(world.clock.clone());
+    let beside = open_beside(&fresh, world.options(), clock).await;
+    let beside = beside.expect("it is empty");
+    let answer = before.append(charge_without_limits()).await;
+    assert!(
+        matches!(&answer, Err(StoreError::ReadOnly { cause }) if cause.contains("no log of its own")),
+        "{answer:?}"
+    );
+    grant(&beside, "a", 10).await;
+    assert!(is_committed(
+        &beside.append(charge("j", "a", 4, None)).await
+    ));
+    assert_eq!(figures(&beside, "a").await.balance, 6);
+    let head = before.head().await.expect("it is read");
+    assert_eq!(head.get(), 0);
 }
 
 fn charge_without_limits() -> recoup::store::Append {
