@@ -191,13 +191,19 @@ impl Transaction<'_> {
     }
 
     /// Folds what `events` move into the tables of account figures: the same arithmetic as an append's. For a writing transaction. The inner error names
-    /// the event that does not fit.
+    /// the event that does not fit. Fails with [`StoreError::Damaged`] where an account has an event of them already, or a later one.
     pub fn fold_accounts<'e>(
         &self,
         events: impl IntoIterator<Item = (Position, &'e Event)>,
     ) -> Result<Result<(), (Position, Overflow)>, StoreError> {
         let mut figures = Figures::new(self);
         for (position, event) in events {
+            if let Some((account, last)) = figures.ahead_of(event, position)? {
+                let why = format!(
+                    "table account_state: account {account} has what came up to position {last}, and event {position} is folded only now"
+                );
+                return Err(StoreError::Damaged { why });
+            }
             if let Err(overflow) = figures.apply_one(event, position)? {
                 return Ok(Err((position, overflow)));
             }

@@ -97,6 +97,20 @@ impl<S: Stored> Figures<S> {
         Ok(Ok(()))
     }
 
+    /// The account of an event, and the last position that it has, if that is not before the event.
+    pub(crate) fn ahead_of(
+        &mut self,
+        event: &Event,
+        position: Position,
+    ) -> Result<Option<(AccountId, Position)>, StoreError> {
+        let Some(account) = touched(event) else {
+            return Ok(None);
+        };
+        let last = self.load(account, None)?.state.last_position;
+        let last = last.filter(|last| *last >= position);
+        Ok(last.map(|last| (account.clone(), last)))
+    }
+
     /// Adds what one event moves. On an inner error the account may have a month loaded, and nothing has changed.
     pub(crate) fn apply_one(
         &mut self,

@@ -1,6 +1,6 @@
 //! Comparing what is shown with the shadow: a walk over the union of the keys of both, in one order, in one snapshot.
 //!
-//! Daily usage is compared at its checkpoint, account figures at the head of the log, balances with entries at the checkpoint of the
+//! Daily usage is compared at its checkpoint, account figures where they stand, balances with entries at the checkpoint of the
 //! entries: each pair on one time base. The ledger's side is read in pages ([`super::pages`]), and keys that differ are kept in the shadow, with both
 //! images, so that memory holds a page of rows. An image is the row as JSON.
 
@@ -77,7 +77,7 @@ pub(crate) fn compare(
     stop: &CancellationToken,
 ) -> Result<Compared, RebuildError> {
     let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
-    check_not_set_back(shadow, checkpoint)?;
+    let (checkpoint, figures) = shadow.places(ledger, checkpoint)?;
     shadow.follow(ledger, checkpoint)?;
     let mut compared = Compared {
         position: checkpoint.get(),
@@ -85,7 +85,7 @@ pub(crate) fn compare(
     };
     usage(ledger, shadow, (&mut compared, stop))?;
     if shadow.extent().days.is_none() {
-        shadow.follow_accounts(ledger, ledger.read_figures_position()?)?;
+        shadow.follow_accounts(ledger, figures)?;
         accounts(ledger, shadow, (&mut compared, stop))?;
     }
     match balances(ledger, shadow, (reader, zone), (&mut compared, stop)) {
@@ -103,20 +103,6 @@ pub(crate) fn compare(
         }
         Err(error) => Err(error),
     }
-}
-
-/// An error if the projection stands before what is folded already.
-pub(crate) fn check_not_set_back(
-    shadow: &Shadow,
-    checkpoint: Position,
-) -> Result<(), RebuildError> {
-    if shadow.is_ahead_of(checkpoint) {
-        return Err(RebuildError::SetBack {
-            folded: shadow.position(),
-            checkpoint,
-        });
-    }
-    Ok(())
 }
 
 /// The next row of one side.

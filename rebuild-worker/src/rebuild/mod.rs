@@ -129,13 +129,15 @@ pub enum RebuildError {
     ShadowFigures(#[source] StoreError),
     /// The projection was set back meanwhile: what was folded is ahead of it.
     #[error(
-        "daily_usage was set back from {folded} to {checkpoint} while it was rebuilt: run it again"
+        "{} was set back from {folded} to {stands} while it was rebuilt: run it again", relation.name()
     )]
     SetBack {
+        /// What was set back.
+        relation: Relation,
         /// Where the fold stands.
         folded: Position,
-        /// Where the checkpoint stands.
-        checkpoint: Position,
+        /// Where the rows stand.
+        stands: Position,
     },
     /// The sums of a key leave 64 bits.
     #[error("the log's sums of {account} on {day} leave 64 bits")]

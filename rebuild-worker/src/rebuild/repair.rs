@@ -1,8 +1,8 @@
 //! Repairing what differs, some keys at a time, under the lock of the live appliers.
 //!
 //! That lock is the one of every writing transaction: whoever applies a batch, in whatever process, holds it. On SQLite it is the file's write lock, which
-//! appends take as well; elsewhere a repair that is about account figures keeps appends out besides
-//! ([`Transaction::hold_log`]), since they are compared at the head of the log. Before the lock is taken the shadow is
+//! appends take as well; elsewhere a repair that is about account figures keeps out besides who writes those
+//! ([`Transaction::hold_log`]), since they are compared where they stand. Before the lock is taken the shadow is
 //! brought to the checkpoint; under it the checkpoint is read again, and the few events between are folded. What a key should be is then
 //! known at exactly the place that the live applier goes on from, so that nothing is counted twice and nothing is lost.
 //!
@@ -17,7 +17,7 @@ use recoup::{Position, Zone};
 use recoup_projections::{Projection, Projections, load_usage, read_checked, write_usage};
 use rusqlite::params;
 
-use super::compare::{check_not_set_back, image};
+use super::compare::image;
 use super::figures::{self, Figures};
 use super::run::{SIGN_EVERY, Watch};
 use super::runs::{Record, add_difference};
@@ -166,7 +166,7 @@ async fn repair(
         let keys = keys.clone();
         let turn = projections.database().write(move |ledger| {
             if shadow.extent().days.is_none() {
-                // First of all, so that the head is read when it stands still.
+                // First of all, so that their place is read when it stands still.
                 ledger.hold_log()?;
             }
             let (usage, accounts) = places(ledger, &shadow, zone)?;
@@ -200,12 +200,7 @@ fn places(
     zone: Zone,
 ) -> Result<(Position, Position), RebuildError> {
     let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
-    check_not_set_back(shadow, checkpoint)?;
-    let accounts = match shadow.extent().days {
-        None => ledger.read_figures_position()?,
-        Some(_) => Position::START,
-    };
-    Ok((checkpoint, accounts))
+    shadow.places(ledger, checkpoint)
 }
 
 fn repair_key(

@@ -5,7 +5,8 @@
 //! ledger's own arithmetic into tables of the ledger's form.
 //!
 //! A shadow has a position: exactly the events up to there are in it, as far as they are of its days. Account figures have a position of
-//! their own, since they are compared at the head of the log and daily usage at its checkpoint.
+//! their own: daily usage is compared at its checkpoint, they where the ledger's figures stand. That is the head of the log where the append writes them, and
+//! may be before the checkpoint where they follow a log elsewhere, so a shadow of them never goes beyond it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +19,8 @@ use recoup::{AccountId, Day, Position};
 use recoup_projections::{LogReader, MovePage, UsageSums};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::RebuildError;
 use super::figures::{self, Figures};
+use super::{RebuildError, Relation};
 
 /// How many keys gather in memory before they are written.
 const BUFFERED_KEYS: usize = 100_000;
@@ -123,9 +124,29 @@ impl Shadow {
         self.accounts_position
     }
 
-    /// Whether it has folded events behind `checkpoint`.
-    pub(crate) fn is_ahead_of(&self, checkpoint: Position) -> bool {
-        self.position > self.from && self.position > checkpoint
+    /// An error if daily usage, or account figures if they are folded, stand before what is folded already. Gives where they stand.
+    pub(crate) fn places(
+        &self,
+        ledger: &Transaction<'_>,
+        checkpoint: Position,
+    ) -> Result<(Position, Position), RebuildError> {
+        let set_back = |relation, folded: Position, stands: Position| {
+            if folded > self.from && folded > stands {
+                return Err(RebuildError::SetBack {
+                    relation,
+                    folded,
+                    stands,
+                });
+            }
+            Ok(stands)
+        };
+        let checkpoint = set_back(Relation::DailyUsage, self.position, checkpoint)?;
+        let figures = match self.extent.days {
+            None => ledger.read_figures_position()?,
+            Some(_) => Position::START,
+        };
+        let figures = set_back(Relation::AccountState, self.accounts_position, figures)?;
+        Ok((checkpoint, figures))
     }
 
     /// Reads one page towards `target` and folds it. Gives false once the shadow is there.
@@ -151,7 +172,9 @@ impl Shadow {
             return Err(StoreError::Damaged { why }.into());
         };
         if self.extent.days.is_none() {
-            self.follow_accounts(ledger, last)?;
+            // Figures that follow a log elsewhere may be behind daily usage.
+            let figures = ledger.read_figures_position()?;
+            self.follow_accounts(ledger, last.min(figures))?;
         }
         self.events_read += page.events;
         self.fold_usage(page)?;

@@ -233,6 +233,9 @@ pub async fn a_balance_out_of_range_is_refused(fixture: &Fixture) {
     committed(store, post("x4", -MAX_BALANCE)).await;
     let head = store.head().await;
     assert!(is_refused(&store.append(post("x5", -1)).await));
+    // The revision is checked before the range.
+    let again = store.append(post("x4", -1)).await;
+    assert_eq!(again, super::samples::conflict(Some(0)));
     assert_eq!(store.head().await, head);
 }
 

@@ -90,6 +90,7 @@ impl Reservation {
     }
 
     fn add_to(&self, state: &mut AccountState) -> Result<(), StoreError> {
+        Cost::new(self.cost).map_err(|error| damaged("reservations", error))?;
         let sum = |reserved: i64| {
             let sum = reserved.checked_add(self.cost);
             sum.ok_or_else(|| damaged("reservations", "their sum leaves the range of credits"))

@@ -106,9 +106,16 @@ impl Shared {
     /// An error if the figures were folded from another log than the one that is there.
     pub(super) async fn check_log(&self) -> Result<(), OpenError> {
         let state = self.state().await?;
-        let Some(id) = state.event_id.filter(|id| *id != Uuid::nil().to_string()) else {
+        let Some(id) = state.event_id else {
             return Ok(());
         };
+        if id == Uuid::nil().to_string() {
+            // Of an event that a person had them skip nothing may have been known.
+            let is_skipped = move |tx: &Transaction<'_>| beside::is_skipped(tx, state.position);
+            if self.beside.glance(is_skipped).await? {
+                return Ok(());
+            }
+        }
         let found = match self.log.place_of(state.position).await? {
             Some(found) if found.id.to_string() == id => return Ok(()),
             Some(found) => found.id.to_string(),

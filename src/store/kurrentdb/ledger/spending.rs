@@ -128,12 +128,14 @@ impl Shared {
     async fn append_and_fold(&self, append: Append) -> Result<Appended, StoreError> {
         let takes = append.events.iter().any(|new| takes_credit(&new.event));
         let answer = self.log.append(append).await?;
-        let folded = match (&answer, takes) {
-            (Appended::Committed { position, .. }, true) => self.fold_to(*position).await,
-            (Appended::Conflict { .. }, true) => self.catch_up().await,
-            (Appended::Refused(_) | Appended::Unknown { .. }, true) | (_, false) => Ok(()),
+        let Appended::Committed { position, .. } = &answer else {
+            // What another one has stored is folded as it is read.
+            return Ok(answer);
         };
-        match unless_halted(folded) {
+        if !takes {
+            return Ok(answer);
+        }
+        match unless_halted(self.fold_to(*position).await) {
             Ok(()) => Ok(answer),
             // The repeat of the append folds it, and is told what is stored.
             Err(error) => Ok(Appended::Unknown {
@@ -177,7 +179,7 @@ impl Shared {
                         return Ok(conflict);
                     }
                     let why = format!(
-                        "stream {}: revision {} was folded, and the log has it no more: the stream was deleted",
+                        "stream {}: revision {} was folded, or credit is reserved behind it, and the log has it not: the stream was deleted, or the tables beside the log are not as they were",
                         append.stream,
                         append.expected.next()
                     );

@@ -311,6 +311,68 @@ async fn a_call_waits_for_silence_once() {
     }
 }
 
+/// A row that has what is only folded now would have it twice.
+#[tokio::test]
+async fn figures_that_are_ahead_of_their_place_are_not_folded_onto() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 1_000).await;
+    store.settle_figures().await.expect("they are settled");
+    drop(store);
+    world
+        .fresh
+        .execute("UPDATE followed_log SET position = 0, event_id = NULL, hour = 0; DELETE FROM followed_hours");
+    let store = world.open().await;
+    let answer = store.append(charge("j", "a", 1_500, None)).await;
+    let Err(StoreError::Damaged { why }) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(why.contains("account_state: account a"), "{why}");
+    assert_eq!(history(&store, "j").await, [] as [String; 0]);
+    // As they were made, they are right again.
+    world.fresh.execute("DELETE FROM account_state");
+    assert_eq!(figures(&store, "a").await.balance, 1_000);
+}
+
+/// An event of no name is one that a person had the figures skip, and no other.
+#[tokio::test]
+async fn figures_at_an_event_of_no_name_are_refused() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 10).await;
+    store.settle_figures().await.expect("they are settled");
+    drop(store);
+    world.fresh.execute(
+        "UPDATE followed_log SET position = 9000000000000000000, event_id = '00000000-0000-0000-0000-000000000000'",
+    );
+    let opened = world.open_with(world.options()).await.map(|_| ());
+    assert!(
+        matches!(&opened, Err(OpenError::Damaged { .. })),
+        "{opened:?}"
+    );
+}
+
+/// A row whose cost is none gives nobody credit.
+#[tokio::test]
+async fn a_reservation_of_less_than_nothing_fails_its_account() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 10).await;
+    grant(&store, "b", 10).await;
+    world.fresh.execute(
+        "INSERT INTO reservations (stream, revision, command, account, cost, made_at)
+        VALUES ('job-x', 0, 'c', 'a', -90, 0)",
+    );
+    let answer = store.append(charge("j", "a", 50, None)).await;
+    assert!(
+        matches!(&answer, Err(StoreError::Damaged { why }) if why.contains("reservations")),
+        "{answer:?}"
+    );
+    assert!(is_committed(
+        &store.append(charge("k", "b", 10, None)).await
+    ));
+}
+
 /// A stream that was deleted is said to be so, and waited for by nobody.
 #[tokio::test]
 async fn a_deleted_job_is_damaged_and_not_charged_again() {

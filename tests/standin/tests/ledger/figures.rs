@@ -246,6 +246,27 @@ async fn a_skipped_event_closes_its_reservation() {
 /// What stands in front of an event that cannot be read is folded, in the same page.
 #[tokio::test]
 async fn figures_halt_right_before_what_they_cannot_read() {
+    let of_third = |world: &World, third| {
+        let unheard_of = "recoup.account.unheard_of";
+        world.standin.put("recoup.grant-a+g9", unheard_of, b"?");
+        world.standin.edit("recoup.grant-a+g9", 0, newer);
+        third
+    };
+    halt_right_before(of_third).await;
+}
+
+/// The same for an event that is whole, and of a type that only a newer version knows.
+#[tokio::test]
+async fn figures_halt_right_before_what_a_newer_version_has_stored() {
+    let of_second = |world: &World, third: Position| {
+        world.standin.edit("recoup.grant-c+g1", 0, newer);
+        Position::new(third.get() - 1)
+    };
+    halt_right_before(of_second).await;
+}
+
+/// `spoil` is handed the position of the third grant, and gives one that the figures cannot get past.
+async fn halt_right_before(spoil: impl FnOnce(&World, Position) -> Position) {
     let world = World::new(1).await;
     let store = world.open().await;
     grant(&store, "a", 10).await;
@@ -255,24 +276,24 @@ async fn figures_halt_right_before_what_they_cannot_read() {
         .table("SELECT position, event_id FROM followed_log");
     let before = &place[0];
     grant(&store, "b", 5).await;
+    grant(&store, "c", 1).await;
     store.settle_figures().await.expect("they are settled");
-    let last = *positions(&store).await.last().expect("there are some");
+    let whole = positions(&store).await;
+    let third = *whole.last().expect("there are three");
     drop(store);
-    // Set back to before the second grant, and halted behind it.
+    // Set back to before the second grant.
     world.fresh.execute(&format!(
-        "UPDATE followed_log SET position = {}, event_id = '{}'; DELETE FROM account_state WHERE account = 'b'",
+        "UPDATE followed_log SET position = {}, event_id = '{}'; DELETE FROM account_state WHERE account IN ('b', 'c')",
         before[0], before[1]
     ));
-    world
-        .standin
-        .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
-    world.standin.edit("recoup.grant-a+g9", 0, newer);
+    let wall = spoil(&world, third);
     let store = world.open().await;
     assert!(store.settle_figures().await.is_err());
+    let last = whole.iter().rfind(|at| **at <= wall);
     let place = world.fresh.table("SELECT position FROM followed_log");
-    assert_eq!(place, [[last.to_string()]]);
-    let shown = world
-        .fresh
-        .table("SELECT balance FROM account_state WHERE account = 'b'");
-    assert_eq!(shown, [["5"]]);
+    assert_eq!(place, [[last.expect("the first one is").to_string()]]);
+    let halted = store.halted().await.expect("it is told");
+    assert!(halted.is_some_and(|(at, _)| at > wall));
+    let sql = "SELECT balance FROM account_state WHERE account = 'b'";
+    assert_eq!(world.fresh.table(sql), [["5"]]);
 }
