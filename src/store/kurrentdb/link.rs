@@ -22,6 +22,10 @@ use super::error::{Meaning, meaning, unavailable};
 use super::{OpenError, Options};
 use crate::store::StoreError;
 
+/// How long the client waits between two looks for a node, in milliseconds, where the connection string does not say. It waits as long before its first
+/// connection, too: with its own default of 500 every command line would take half a second.
+const DISCOVERY_INTERVAL: (&str, &str) = ("discoveryInterval", "50");
+
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
@@ -82,10 +86,30 @@ impl State {
     }
 }
 
+/// The connection string with how long the client waits between two looks.
+fn with_interval(connection: &str) -> String {
+    let (name, value) = DISCOVERY_INTERVAL;
+    let (base, query) = connection.split_once('?').unwrap_or((connection, ""));
+    let is_named = |part: &str| {
+        part.split_once('=')
+            .is_some_and(|(named, _)| named.eq_ignore_ascii_case(name))
+    };
+    if query.split('&').any(is_named) {
+        return connection.to_owned();
+    }
+    let own = format!("{name}={value}");
+    let query: Vec<_> = query
+        .split('&')
+        .filter(|part| !part.is_empty())
+        .chain([own.as_str()])
+        .collect();
+    format!("{base}?{}", query.join("&"))
+}
+
 impl Link {
     pub(super) fn new(options: &Options) -> Result<Self, OpenError> {
         let connection = |why: String| OpenError::Connection { why };
-        let parsed = options.connection.parse();
+        let parsed = with_interval(&options.connection).parse();
         let settings: ClientSettings =
             parsed.map_err(|error: kurrentdb::ClientSettingsParseError| {
                 // Some of its messages are the string itself, with the password.
@@ -277,5 +301,29 @@ impl fmt::Debug for Link {
             .field("is_connected", &state.client.is_some())
             .field("failures", &state.failures)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_interval;
+
+    #[test]
+    fn a_connection_string_says_how_long_a_look_waits() {
+        let cases = [
+            ("esdb://h:2113", "esdb://h:2113?discoveryInterval=50"),
+            (
+                "esdb://h/?tls=false",
+                "esdb://h/?tls=false&discoveryInterval=50",
+            ),
+            ("esdb://h?", "esdb://h?discoveryInterval=50"),
+            (
+                "esdb://h?discoveryinterval=9&tls=false",
+                "esdb://h?discoveryinterval=9&tls=false",
+            ),
+        ];
+        for (given, taken) in cases {
+            assert_eq!(with_interval(given), taken);
+        }
     }
 }

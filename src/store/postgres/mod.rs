@@ -10,7 +10,8 @@
 //!
 //! Instants come from the server's clock (`time`). That something was appended is told to other processes by NOTIFY (`hints`): a hint, which may be lost.
 //!
-//! Bounds: a lock is waited for as long as [`Options::busy_timeout`]; a statement, and an idle holder of a lock, are ended by the server after [`ENDED_AFTER`]; every
+//! Bounds: a lock is waited for as long as [`Options::busy_timeout`]; a statement, and an idle holder of a lock, are ended by the server after [`ENDED_AFTER`], of
+//! appends sooner ([`APPEND_ENDED_AFTER`], [`IDLE_APPEND_ENDED_AFTER`]); every
 //! answer is waited for a little longer, and then the connection is given up. What decides is read on the primary: a standby is read-only, and says so at the first append.
 //!
 //! A connection through a pooler has to be its own for as long as it is open (PgBouncer: session pooling): statements are prepared and settings are the session's.
@@ -49,6 +50,7 @@ use crate::codec::StreamName;
 use crate::credits::Scale;
 use crate::ids::AccountId;
 
+use self::pool::Bounds;
 pub use open::DEFAULT_SCHEMA;
 pub(crate) use pool::Pool;
 pub use raw::insert_again;
@@ -56,6 +58,12 @@ pub(crate) use session::{Session, integer, is_null, plain};
 
 /// After how long the server ends a statement of a transaction that writes, and a transaction that holds a lock and does nothing.
 pub const ENDED_AFTER: Duration = Duration::from_secs(30);
+
+/// After how long the server ends a statement of a transaction of appends: every charge of the ledger waits for one.
+pub const APPEND_ENDED_AFTER: Duration = Duration::from_secs(10);
+
+/// After how long the server ends a transaction of appends that does nothing: its process was stopped, or its network is gone.
+pub const IDLE_APPEND_ENDED_AFTER: Duration = Duration::from_secs(5);
 
 /// How long the server may take to let us in.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
@@ -154,14 +162,15 @@ impl PostgresStore {
         let tail = pool.glance(|tx| tx.read_tail()).await?;
         let known = Known::up_to(tail.head);
         let locks = place.locks();
+        let bounds = Bounds::of_appends(options.busy_timeout);
         let context = Arc::new(Context {
             zone: identity.zone,
             clock: StoreClock::new(clock, tail.posted_at),
             database_clock,
             is_backfill: IsBackfill::default(),
-            begin: Context::begin_with(&pool::bounds(options.busy_timeout), locks.log),
+            begin: Context::begin_with(&bounds.statements(), locks.log),
             busy_timeout: options.busy_timeout,
-            answer_within: pool::answer_within(options.busy_timeout),
+            answer_within: bounds.answer_within(),
             place: place.clone(),
         });
         let writer = writer::start(connection, Arc::clone(&context), known.clone());

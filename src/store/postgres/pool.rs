@@ -15,12 +15,13 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Postgres, Row as _};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::error::{is_lost, is_unknown_after_commit, store_error};
 use super::open::{Locks, Place, refuse_standby};
 use super::session::Session;
 use super::time::{DatabaseClock, NOW};
-use super::{CONNECTED_WITHIN, ENDED_AFTER, Options};
+use super::{APPEND_ENDED_AFTER, CONNECTED_WITHIN, ENDED_AFTER, IDLE_APPEND_ENDED_AFTER, Options};
 use crate::clock::Timestamp;
 use crate::sql::Transaction;
 use crate::store::StoreError;
@@ -31,23 +32,55 @@ const SLACK: Duration = Duration::from_secs(5);
 /// How long an answer to a statement of a read-only transaction may take: an audit sums whole tables.
 const SCAN_ANSWER: Duration = Duration::from_secs(900);
 
-/// What bounds a transaction that writes, and keeps it to indexes.
-///
-/// Its statements are planned once for each connection, not anew for the values of each execution, which takes as long as carrying them out; maybe while the tables are empty and
-/// reading them whole is cheapest. Every one of them goes by keys.
-pub(super) fn bounds(busy_timeout: Duration) -> String {
-    let ended_after = ENDED_AFTER.max(busy_timeout).as_millis();
-    format!(
-        "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {ended_after};
-        SET LOCAL idle_in_transaction_session_timeout = {ended_after}; SET LOCAL enable_seqscan = off;
-        SET LOCAL plan_cache_mode = force_generic_plan",
-        busy_timeout.as_millis().max(1)
-    )
+/// What bounds a transaction that writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// How long a lock is waited for.
+    lock: Duration,
+    /// How long a statement may take.
+    statement: Duration,
+    /// How long it may do nothing.
+    idle: Duration,
 }
 
-/// How long an answer within those bounds is waited for.
-pub(super) fn answer_within(busy_timeout: Duration) -> Duration {
-    ENDED_AFTER.max(busy_timeout) + SLACK
+impl Bounds {
+    pub(super) fn of_appends(busy_timeout: Duration) -> Self {
+        Self {
+            lock: busy_timeout,
+            // Waiting for the lock is a part of a statement.
+            statement: APPEND_ENDED_AFTER.max(busy_timeout * 2),
+            idle: IDLE_APPEND_ENDED_AFTER.max(busy_timeout),
+        }
+    }
+
+    pub(super) fn of_writes(busy_timeout: Duration) -> Self {
+        let ended_after = ENDED_AFTER.max(busy_timeout);
+        Self {
+            lock: busy_timeout,
+            statement: ended_after,
+            idle: ended_after,
+        }
+    }
+
+    /// As statements, which also keep the transaction to indexes.
+    ///
+    /// Its statements are planned once for each connection, not anew for the values of each execution, which takes as long as carrying them out; maybe while the tables are empty and
+    /// reading them whole is cheapest. Every one of them goes by keys.
+    pub(super) fn statements(&self) -> String {
+        format!(
+            "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {};
+            SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL enable_seqscan = off;
+            SET LOCAL plan_cache_mode = force_generic_plan",
+            self.lock.as_millis().max(1),
+            self.statement.as_millis(),
+            self.idle.as_millis()
+        )
+    }
+
+    /// How long an answer within those bounds is waited for.
+    pub(super) fn answer_within(&self) -> Duration {
+        self.statement + SLACK
+    }
 }
 
 /// Clones share the connections.
@@ -134,11 +167,11 @@ impl Pool {
             let cause = "another writing transaction of this process goes on".to_owned();
             return Err(StoreError::Unavailable { cause }.into());
         };
-        self.write_under(self.locks.write, (Some(turn), None), work)
-            .await
+        let under = (self.locks.write, Bounds::of_writes(self.busy_timeout));
+        self.write_under(under, (Some(turn), None), work).await
     }
 
-    /// Runs `work` in a transaction that writes what appends write: under their lock, and not under that of projections.
+    /// Runs `work` in a transaction that writes what appends write: under their lock and within their bounds, and not under the lock of projections.
     #[cfg(feature = "kurrentdb")]
     pub(crate) async fn write_log<T, E>(
         &self,
@@ -148,12 +181,13 @@ impl Pool {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        self.write_under(self.locks.log, (None, None), work).await
+        let under = (self.locks.log, Bounds::of_appends(self.busy_timeout));
+        self.write_under(under, (None, None), work).await
     }
 
     async fn write_under<T, E>(
         &self,
-        lock: i64,
+        (lock, bounds): (i64, Bounds),
         turn: Turn,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
@@ -163,10 +197,10 @@ impl Pool {
     {
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; {}; SELECT pg_advisory_xact_lock({lock}); {NOW}",
-            bounds(self.busy_timeout),
+            bounds.statements(),
         );
         let connection = self.begin(begin).await?;
-        let patience = answer_within(self.busy_timeout);
+        let patience = bounds.answer_within();
         let ended = self.in_transaction(connection, patience, turn, End::Commit, work);
         ended.await
     }
@@ -197,7 +231,7 @@ impl Pool {
         E: From<StoreError> + Send + 'static,
     {
         let connection = self.begin_reading().await?;
-        let patience = answer_within(self.busy_timeout);
+        let patience = Bounds::of_appends(self.busy_timeout).answer_within();
         let ended = self.in_transaction(connection, patience, (None, None), End::None, work);
         ended.await
     }
@@ -209,16 +243,17 @@ impl Pool {
     ) -> Result<T, StoreError> {
         let work = Arc::new(work);
         let mut tries = 0;
+        let patience = Bounds::of_appends(self.busy_timeout).answer_within();
+        let until = Instant::now() + patience;
         loop {
             tries += 1;
             let connection = self.acquire().await?;
-            let patience = answer_within(self.busy_timeout);
             let again = Arc::clone(&work);
             let (result, was_lost) = self
                 .on_thread(connection, patience, (None, None), move |tx| again(tx))
                 .await?;
             // It reads only: another connection may answer.
-            if !was_lost || tries > 2 {
+            if !was_lost || tries > 2 || Instant::now() >= until {
                 return result;
             }
         }
@@ -250,7 +285,9 @@ impl Pool {
         loop {
             let mut connection = self.acquire().await?;
             let asked = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(script.clone())));
-            let answer = tokio::time::timeout(answer_within(self.busy_timeout), asked).await;
+            let answer =
+                tokio::time::timeout(Bounds::of_appends(self.busy_timeout).answer_within(), asked)
+                    .await;
             let error = match answer {
                 Ok(Ok(rows)) => {
                     let now = rows.last().map(|row| row.try_get::<i64, _>("now"));

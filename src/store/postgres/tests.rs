@@ -51,6 +51,28 @@ async fn work_that_passes_over_a_failed_statement_is_not_committed() {
     assert_eq!(numbers(&fresh), ["2"]);
 }
 
+/// Every charge waits for whoever appends: the server ends one that is silent in its transaction sooner than others.
+#[cfg(feature = "kurrentdb")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_of_appends_is_not_held_for_long() {
+    let Some((_fresh, database)) = ledger().await else {
+        return;
+    };
+    let bounds = |tx: &Transaction<'_>| {
+        let sql = "SELECT current_setting('idle_in_transaction_session_timeout'), current_setting('statement_timeout'), current_setting('lock_timeout')";
+        let row = tx.row(sql, &[], |row| {
+            Ok([row.get(0)?, row.get(1)?, row.get::<String>(2)?])
+        });
+        row.map(|row| row.expect("a query without FROM gives one row"))
+    };
+    let of_appends = database.write_figures(bounds).await;
+    assert_eq!(of_appends, Ok(["5s", "10s", "5s"].map(str::to_owned)));
+    let of_others = database.write(bounds).await;
+    assert_eq!(of_others, Ok(["30s", "30s", "5s"].map(str::to_owned)));
+    let of_log = Bounds::of_appends(Duration::from_secs(60));
+    assert!(of_log.statements().contains("statement_timeout = 120000"));
+}
+
 /// Work may not end the transaction; if it does, what follows is not taken for stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_has_ended_before_is_not_committed() {

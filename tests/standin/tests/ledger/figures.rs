@@ -106,6 +106,26 @@ async fn figures_halt_at_what_they_cannot_read() {
         .job(command("s"), JobId::new("j").expect("an id"), start)
         .await;
     assert!(started.expect("it is answered").is_done());
+    // What takes credit back waits for no figures that admit nothing anyway.
+    let (attempt, class) = (recoup::Attempt::FIRST, recoup::job::FailureClass::Terminal);
+    let reason = None;
+    let ends = [
+        JobCommand::Fail {
+            attempt,
+            class,
+            reason,
+        },
+        JobCommand::Succeed {
+            attempt,
+            result: None,
+        },
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let id = command(&format!("end {number}"));
+        let job = JobId::new("j").expect("an id");
+        let ended = ledger(&store).job(id, job, end).await;
+        assert!(ended.expect("it is answered").is_done());
+    }
     assert_eq!(
         store.halted().await.expect("it is told").map(|(at, _)| at),
         Some(position)
