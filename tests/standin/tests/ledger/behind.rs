@@ -85,6 +85,8 @@ async fn a_log_has_its_figures_in_one_database() {
         };
         KurrentStore::move_figures(world.options(), opened, &reason, "ops")
     };
+    // Sent again when it did not arrive; who kept them before is no answer to it.
+    world.standin.fail_appends([AppendFate::Cut]);
     assert!(moved().await.expect("it is moved"));
     assert!(!moved().await.expect("it is known"));
     // The process that has the ledger open hears of it.
@@ -105,6 +107,19 @@ async fn a_log_has_its_figures_in_one_database() {
     drop(first);
     let refused = world.open_with(world.options()).await;
     assert!(matches!(refused, Err(OpenError::Foreign { .. })));
+}
+
+/// Whoever keeps the figures is not guessed from what somebody else has written in the stream's name.
+#[tokio::test]
+async fn a_stream_that_does_not_name_the_figures_is_damaged() {
+    let world = World::new(1).await;
+    world.standin.put("recoup.figures", "somebody.elses", b"{}");
+    let opened = world.open_with(world.options()).await.map(|_| ());
+    let told = format!("{opened:?}");
+    assert!(
+        told.contains("Damaged") && told.contains("recoup.figures"),
+        "{told}"
+    );
 }
 
 /// Of many that come first with databases of their own one stays.

@@ -34,6 +34,24 @@ async fn a_database_keeps_the_figures_of_one_log() {
     );
 }
 
+/// Streams that were copied under another name are another ledger's still: they say so themselves.
+#[tokio::test]
+async fn a_copy_of_a_log_under_another_prefix_is_refused() {
+    let world = World::new(1).await;
+    let created = r#"{"ledger":"6f1c2f5e-0000-4000-8000-000000000001","zone":"UTC","scale":0,"prefix":"recoup."}"#;
+    let of = "recoup.ledger.created";
+    world.standin.put("other.ledger", of, created.as_bytes());
+    let other = Options {
+        prefix: StreamPrefix::new("other.").expect("a prefix"),
+        ..world.options()
+    };
+    let opened = world.open_with(other).await.map(|_| ());
+    assert!(
+        matches!(&opened, Err(OpenError::Differs { what: "prefix", stored, .. }) if stored == "recoup."),
+        "{opened:?}"
+    );
+}
+
 /// Appends to a log of its own would change figures that follow another log.
 #[tokio::test]
 async fn a_database_beside_a_log_is_no_ledger_by_itself() {

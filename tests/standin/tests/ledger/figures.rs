@@ -263,6 +263,26 @@ async fn a_skipped_event_closes_its_reservation() {
     assert_eq!((after.balance, after.reserved), (10, 0));
 }
 
+/// The same in a process that was there before the event: it has seen nothing that its figures lack.
+#[tokio::test]
+async fn figures_that_come_to_a_halt_admit_no_charge() {
+    let world = World::new(1).await;
+    let store = world.open().await;
+    grant(&store, "a", 10).await;
+    store.settle_figures().await.expect("they are settled");
+    world
+        .standin
+        .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
+    let halted = store.settle_figures().await;
+    assert!(
+        matches!(halted, Err(StoreError::Corrupt { .. })),
+        "{halted:?}"
+    );
+    let answer = store.append(charge("k", "a", 1, None)).await;
+    assert_eq!(answer.map(|_| ()), halted);
+    assert_eq!(world.count("reservations"), 0);
+}
+
 /// What stands in front of an event that cannot be read is folded, in the same page.
 #[tokio::test]
 async fn figures_halt_right_before_what_they_cannot_read() {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use recoup::account::Admission;
+use recoup::clock::BudgetMonth;
 use recoup::store::kurrentdb::KurrentStore;
 use recoup::store::{Appended, EventStore, Revision, StoreError};
 use recoup_kurrentdb_standin::AppendFate;
@@ -229,11 +231,19 @@ async fn another_charge_of_the_job_waits_for_the_first() {
     world.standin.fail_appends([AppendFate::Cut]);
     let _ = store.append(charge_by("c1", ("j", "a", 10), None)).await;
     let other = charge_by("c2", ("j", "a", 7), None);
-    let waited = store.append(other.clone()).await;
-    assert!(
-        matches!(waited, Err(StoreError::Unavailable { .. })),
-        "{waited:?}"
-    );
+    // Decided in the next month: what is reserved counts in none of its.
+    let mut of_next_month = charge_by("c3", ("j", "a", 10), None);
+    let Some(Admission::Spend { cap_month, .. }) = &mut of_next_month.admission else {
+        panic!("{of_next_month:?}");
+    };
+    *cap_month = Some(BudgetMonth::parse("2027-01").expect("a month"));
+    for another in [other.clone(), of_next_month] {
+        let waited = store.append(another).await;
+        assert!(
+            matches!(waited, Err(StoreError::Unavailable { .. })),
+            "{waited:?}"
+        );
+    }
     world.clock.advance(Duration::from_secs(61));
     assert_eq!(store.recover(Duration::from_secs(60)).await, Ok(1));
     assert_eq!(store.append(other).await, CONFLICT_AT_0);
