@@ -218,6 +218,24 @@ impl Transaction<'_> {
         self.read_head()
     }
 
+    /// Whether a person had account figures, which follow a log elsewhere, skip the event at `position`.
+    #[cfg_attr(
+        not(feature = "kurrentdb"),
+        expect(
+            unused_variables,
+            clippy::unused_self,
+            clippy::unnecessary_wraps,
+            reason = "for a log in KurrentDB"
+        )
+    )]
+    pub fn is_skipped_by_figures(&self, position: Position) -> Result<bool, StoreError> {
+        #[cfg(feature = "kurrentdb")]
+        if self.remote.is_some() {
+            return crate::store::kurrentdb::is_skipped(self, position);
+        }
+        Ok(false)
+    }
+
     /// How account figures that follow a log elsewhere stand; none where the append's own transaction writes them.
     pub fn read_followed_figures(&self) -> Result<Option<FollowedFigures>, StoreError> {
         #[cfg(feature = "kurrentdb")]

@@ -237,7 +237,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// Folds account figures up to `target`.
+    /// Folds account figures up to `target`, without what a person had the ledger's figures skip.
     pub(crate) fn follow_accounts(
         &mut self,
         ledger: &Transaction<'_>,
@@ -245,7 +245,15 @@ impl Shadow {
     ) -> Result<(), RebuildError> {
         while self.accounts_position < target {
             let from = self.accounts_position;
-            let recorded = ledger.read_page_until(from, target, PAGE_EVENTS)?;
+            let recorded = match ledger.read_page_until(from, target, PAGE_EVENTS) {
+                Err(StoreError::Corrupt { position, .. })
+                    if ledger.is_skipped_by_figures(position)? =>
+                {
+                    self.accounts_position = position;
+                    continue;
+                }
+                read => read?,
+            };
             let Some(last) = recorded.last().map(|last| last.position) else {
                 let why = format!(
                     "table appends: no event after position {}",
@@ -253,20 +261,28 @@ impl Shadow {
                 );
                 return Err(StoreError::Damaged { why }.into());
             };
-            self.fold_accounts(&recorded)?;
+            self.fold_accounts(ledger, &recorded)?;
             self.accounts_position = last;
         }
         Ok(())
     }
 
-    fn fold_accounts(&self, recorded: &[RecordedEvent]) -> Result<(), RebuildError> {
+    fn fold_accounts(
+        &self,
+        ledger: &Transaction<'_>,
+        recorded: &[RecordedEvent],
+    ) -> Result<(), RebuildError> {
         let mut events: Vec<(Position, Event)> = Vec::with_capacity(recorded.len());
         for recorded in recorded {
             let position = recorded.position;
-            let decoded = decode(recorded).map_err(|error| StoreError::Corrupt {
-                position,
-                why: error.to_string(),
-            })?;
+            let decoded = match decode(recorded) {
+                Ok(decoded) => decoded,
+                Err(_) if ledger.is_skipped_by_figures(position)? => continue,
+                Err(error) => {
+                    let why = error.to_string();
+                    return Err(StoreError::Corrupt { position, why }.into());
+                }
+            };
             if let Decoded::Event(event) = decoded
                 && whose(&event).is_some_and(|account| self.is_wanted(account))
             {

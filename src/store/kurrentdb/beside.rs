@@ -166,7 +166,7 @@ pub(super) fn skipped(tx: &Transaction<'_>) -> Result<Vec<(Position, String)>, S
 }
 
 /// Whether a person had the figures skip the event at `position`.
-pub(super) fn is_skipped(tx: &Transaction<'_>, position: Position) -> Result<bool, StoreError> {
+pub(crate) fn is_skipped(tx: &Transaction<'_>, position: Position) -> Result<bool, StoreError> {
     let sql = "SELECT 1 FROM followed_skips WHERE position = ?1";
     let found = tx.row(sql, crate::values![position.get()], |_| Ok(()))?;
     Ok(found.is_some())

@@ -59,8 +59,8 @@ use crate::credits::Scale;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use beside::{
-    Check, LEAST_BYTES, read_account, read_followed, read_reserved, read_scan_begin, read_scan_end,
-    read_state,
+    Check, LEAST_BYTES, is_skipped, read_account, read_followed, read_reserved, read_scan_begin,
+    read_scan_end, read_state,
 };
 pub use error::{OpenError, StreamPrefixError};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

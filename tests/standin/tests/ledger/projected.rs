@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use recoup::job::FailureClass;
 use recoup::sql::Database;
+use recoup::store::StoreError;
 use recoup::{Attempt, EventStore, JobCommand, JobId, Ledger, Policies};
 use recoup_kurrentdb_standin::AppendFate;
 use recoup_projections::audit::audit;
-use recoup_projections::{Projection, Projections};
+use recoup_projections::{Projection, Projections, SkipOutcome};
 use recoup_rebuild_worker::rebuild::{Control, Mode, Origin, Request, Run, Window, rebuild};
 
 use crate::world::{World, charge, command, figures, grant, history, is_committed};
@@ -142,6 +143,46 @@ async fn a_rebuild_of_everything_leaves_figures_alone_that_are_behind() {
     assert_eq!(figures(&store, "a").await.balance, before + 40);
     let found = violations(&database).await;
     assert_eq!(found, (0, Vec::new()));
+}
+
+/// What a person had the figures skip stands in the way of no rebuild: it makes them as they are.
+#[tokio::test]
+async fn a_rebuild_of_everything_leaves_out_what_figures_skipped() {
+    let world = World::new(1).await;
+    let (database, projections) = projected(&world).await;
+    let store = world.open().await;
+    let whole = figures(&store, "a").await.balance;
+    world
+        .standin
+        .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
+    let halted = store.settle_figures().await;
+    let Err(StoreError::Corrupt { position, .. }) = halted else {
+        panic!("{halted:?}");
+    };
+    let reason = || recoup::Reason::new("a person looked").expect("a reason");
+    let skipped = store.skip_figures(position, &reason(), "ops").await;
+    assert_eq!(skipped, Ok(true));
+    projections.catch_up().await.expect("all but one event");
+    let why = (reason(), "ops".to_owned());
+    for projection in Projection::ALL {
+        let skipped = projections.skip(projection, position, why.clone()).await;
+        assert!(
+            matches!(skipped, Ok(SkipOutcome::Skipped(_))),
+            "{skipped:?}"
+        );
+    }
+    grant(&store, "a", 3).await;
+    database.settle_figures().await.expect("they are settled");
+    projections.catch_up().await.expect("they catch up");
+    let run = carry_out(&projections, Window::All, Mode::Verify).await;
+    assert_eq!(run.rows_different, 0, "{run:?}");
+    world
+        .fresh
+        .execute("UPDATE account_state SET held = 1 WHERE account = 'a'");
+    let run = carry_out(&projections, Window::All, Mode::Repair).await;
+    assert_eq!(run.rows_different, 1, "{run:?}");
+    let after = figures(&store, "a").await;
+    assert_eq!((after.balance, after.held), (whole + 3, 0));
 }
 
 #[tokio::test]
