@@ -15,7 +15,7 @@ mod metadata;
 mod stream_name;
 
 use crate::account::{AccountEvent, Posting};
-use crate::ids::CommandId;
+use crate::ids::{AccountId, CommandId};
 use crate::job::JobEvent;
 use crate::store::{EventId, Position, RecordedEvent, Revision};
 
@@ -39,6 +39,17 @@ impl Event {
         match self {
             Self::Job(event) => event.posting(),
             Self::Account(event) => event.posting(),
+        }
+    }
+
+    /// Whose figures the event changes.
+    #[must_use]
+    pub fn account(&self) -> Option<&AccountId> {
+        match self {
+            Self::Account(AccountEvent::LimitsSet(set)) => Some(&set.account),
+            Self::Job(_) | Self::Account(AccountEvent::Granted(_) | AccountEvent::Adjusted(_)) => {
+                self.posting().map(|posting| &posting.account)
+            }
         }
     }
 

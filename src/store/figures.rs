@@ -85,7 +85,7 @@ impl<S: Stored> Figures<S> {
     ) -> Result<Result<(), Overflow>, StoreError> {
         let mut before: Vec<(AccountId, Loaded)> = Vec::new();
         for (position, new) in (first..).map(Position::new).zip(events) {
-            if let Some(account) = touched(&new.event) {
+            if let Some(account) = new.event.account() {
                 let loaded = self.load(account, None)?;
                 before.push((account.clone(), loaded.clone()));
             }
@@ -103,7 +103,7 @@ impl<S: Stored> Figures<S> {
         event: &Event,
         position: Position,
     ) -> Result<Option<(AccountId, Position)>, StoreError> {
-        let Some(account) = touched(event) else {
+        let Some(account) = event.account() else {
             return Ok(None);
         };
         let last = self.load(account, None)?.state.last_position;
@@ -170,13 +170,5 @@ impl<S: Stored> Figures<S> {
             loaded.state.months.insert(month, figures);
         }
         Ok(loaded)
-    }
-}
-
-/// Whose figures an event changes.
-pub(crate) fn touched(event: &Event) -> Option<&AccountId> {
-    match event {
-        Event::Account(AccountEvent::LimitsSet(set)) => Some(&set.account),
-        event => event.posting().map(|posting| &posting.account),
     }
 }

@@ -76,8 +76,7 @@ pub(crate) fn compare(
     (reader, zone): (&LogReader, Zone),
     stop: &CancellationToken,
 ) -> Result<Compared, RebuildError> {
-    let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
-    let (checkpoint, figures) = shadow.places(ledger, checkpoint)?;
+    let (checkpoint, figures) = shadow.places(ledger, zone)?;
     shadow.follow(ledger, checkpoint)?;
     let mut compared = Compared {
         position: checkpoint.get(),

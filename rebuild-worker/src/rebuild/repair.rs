@@ -11,10 +11,10 @@
 
 use std::time::Instant;
 
+use recoup::Zone;
 use recoup::sql::Transaction;
 use recoup::store::StoreError;
-use recoup::{Position, Zone};
-use recoup_projections::{Projection, Projections, load_usage, read_checked, write_usage};
+use recoup_projections::{Projections, load_usage, write_usage};
 use rusqlite::params;
 
 use super::compare::image;
@@ -157,7 +157,7 @@ async fn repair(
         shadow = projections
             .database()
             .snapshot(move |ledger| {
-                let (usage, accounts) = places(ledger, &shadow, zone)?;
+                let (usage, accounts) = shadow.places(ledger, zone)?;
                 shadow.follow(ledger, usage)?;
                 shadow.follow_accounts(ledger, accounts)?;
                 Ok::<_, RebuildError>(shadow)
@@ -169,7 +169,7 @@ async fn repair(
                 // First of all, so that their place is read when it stands still.
                 ledger.hold_log()?;
             }
-            let (usage, accounts) = places(ledger, &shadow, zone)?;
+            let (usage, accounts) = shadow.places(ledger, zone)?;
             let distance = |from, to| ledger.most_events_between(from, to);
             let is_far = distance(shadow.position(), usage) > MAX_LOCKED_EVENTS
                 || distance(shadow.accounts_position(), accounts) > MAX_LOCKED_EVENTS;
@@ -191,16 +191,6 @@ async fn repair(
         }
     }
     Err(RebuildError::TooBusy)
-}
-
-/// Where daily usage and, if they are folded, account figures stand.
-fn places(
-    ledger: &Transaction<'_>,
-    shadow: &Shadow,
-    zone: Zone,
-) -> Result<(Position, Position), RebuildError> {
-    let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
-    shadow.places(ledger, checkpoint)
 }
 
 fn repair_key(

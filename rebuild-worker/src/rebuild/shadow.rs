@@ -10,13 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use recoup::account::AccountEvent;
 use recoup::codec::{Decoded, Event, decode};
 use recoup::sql::Transaction;
 use recoup::store::sqlite::ACCOUNT_TABLES;
 use recoup::store::{RecordedEvent, StoreError};
-use recoup::{AccountId, Day, Position};
-use recoup_projections::{LogReader, MovePage, UsageSums};
+use recoup::{AccountId, Day, Position, Zone};
+use recoup_projections::{LogReader, MovePage, Projection, UsageSums, read_checked};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::figures::{self, Figures};
@@ -124,11 +123,11 @@ impl Shadow {
         self.accounts_position
     }
 
-    /// An error if daily usage, or account figures if they are folded, stand before what is folded already. Gives where they stand.
+    /// Where daily usage and, if they are folded, account figures stand. An error if that is before what is folded already.
     pub(crate) fn places(
         &self,
         ledger: &Transaction<'_>,
-        checkpoint: Position,
+        zone: Zone,
     ) -> Result<(Position, Position), RebuildError> {
         let set_back = |relation, folded: Position, stands: Position| {
             if folded > self.from && folded > stands {
@@ -140,6 +139,7 @@ impl Shadow {
             }
             Ok(stands)
         };
+        let checkpoint = read_checked(ledger, Projection::DailyUsage, zone)?.position;
         let checkpoint = set_back(Relation::DailyUsage, self.position, checkpoint)?;
         let figures = match self.extent.days {
             None => ledger.read_figures_position()?,
@@ -284,7 +284,9 @@ impl Shadow {
                 }
             };
             if let Decoded::Event(event) = decoded
-                && whose(&event).is_some_and(|account| self.is_wanted(account))
+                && event
+                    .account()
+                    .is_some_and(|account| self.is_wanted(account))
             {
                 events.push((position, event));
             }
@@ -372,14 +374,6 @@ impl Shadow {
     pub(crate) fn figures(&self, account: &str) -> Result<Option<Figures>, RebuildError> {
         let tx = Transaction::on_sqlite(&self.connection);
         figures::read(&tx, account).map_err(RebuildError::ShadowFigures)
-    }
-}
-
-/// Whose figures an event changes.
-fn whose(event: &Event) -> Option<&AccountId> {
-    match event {
-        Event::Account(AccountEvent::LimitsSet(set)) => Some(&set.account),
-        event => event.posting().map(|posting| &posting.account),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::sql::Row;
 use crate::sql::accounts::{account_of, month_of};
 use crate::sql::log::{Tail, body_of, stored_u64};
 use crate::store::backfill::Backfill;
-use crate::store::figures::{Changes, Stored, touched};
+use crate::store::figures::{Changes, Stored};
 use crate::store::group::{Answer, Broken, Check, Member, Start, after_failed_commit};
 use crate::store::{Append, Appended, Position, Revision, StoreError};
 
@@ -279,7 +279,7 @@ async fn fetch(
             }
         }
         for new in &append.events {
-            accounts.extend(touched(&new.event).map(AccountId::as_str));
+            accounts.extend(new.event.account().map(AccountId::as_str));
             let posting = new.event.posting();
             let month = posting.and_then(|posting| {
                 let month = posting.budget_month?;

@@ -36,6 +36,7 @@ use tokio::sync::watch;
 
 use self::hints::{Hints, Known};
 use self::open::Place;
+use self::pool::Bounds;
 use self::time::DatabaseClock;
 use self::writer::{Context, Writer};
 use super::backfill::IsBackfill;
@@ -50,7 +51,6 @@ use crate::codec::StreamName;
 use crate::credits::Scale;
 use crate::ids::AccountId;
 
-use self::pool::Bounds;
 pub use open::DEFAULT_SCHEMA;
 pub(crate) use pool::Pool;
 pub use raw::insert_again;

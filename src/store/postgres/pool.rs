@@ -153,6 +153,11 @@ impl Pool {
         }
     }
 
+    /// How long an answer is waited for that comes in milliseconds.
+    fn answer_within(&self) -> Duration {
+        Bounds::of_appends(self.busy_timeout).answer_within()
+    }
+
     /// Runs `work` in a writing transaction.
     pub(crate) async fn write<T, E>(
         &self,
@@ -231,7 +236,7 @@ impl Pool {
         E: From<StoreError> + Send + 'static,
     {
         let connection = self.begin_reading().await?;
-        let patience = Bounds::of_appends(self.busy_timeout).answer_within();
+        let patience = self.answer_within();
         let ended = self.in_transaction(connection, patience, (None, None), End::None, work);
         ended.await
     }
@@ -243,7 +248,7 @@ impl Pool {
     ) -> Result<T, StoreError> {
         let work = Arc::new(work);
         let mut tries = 0;
-        let patience = Bounds::of_appends(self.busy_timeout).answer_within();
+        let patience = self.answer_within();
         let until = Instant::now() + patience;
         loop {
             tries += 1;
@@ -285,9 +290,7 @@ impl Pool {
         loop {
             let mut connection = self.acquire().await?;
             let asked = connection.fetch_all(sqlx::raw_sql(AssertSqlSafe(script.clone())));
-            let answer =
-                tokio::time::timeout(Bounds::of_appends(self.busy_timeout).answer_within(), asked)
-                    .await;
+            let answer = tokio::time::timeout(self.answer_within(), asked).await;
             let error = match answer {
                 Ok(Ok(rows)) => {
                     let now = rows.last().map(|row| row.try_get::<i64, _>("now"));

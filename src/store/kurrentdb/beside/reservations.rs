@@ -90,7 +90,7 @@ impl Reservation {
     }
 
     fn add_to(&self, state: &mut AccountState) -> Result<(), StoreError> {
-        Cost::new(self.cost).map_err(|error| damaged("reservations", error))?;
+        self.checked_cost()?;
         let sum = |reserved: i64| {
             let sum = reserved.checked_add(self.cost);
             sum.ok_or_else(|| damaged("reservations", "their sum leaves the range of credits"))
@@ -121,10 +121,14 @@ impl Reservation {
         Ok(())
     }
 
+    fn checked_cost(&self) -> Result<Cost, StoreError> {
+        Cost::new(self.cost).map_err(|error| damaged("reservations", error))
+    }
+
     fn admission(&self) -> Result<Admission, StoreError> {
         Ok(Admission::Spend {
             account: self.account.clone(),
-            cost: Cost::new(self.cost).map_err(|error| damaged("reservations", error))?,
+            cost: self.checked_cost()?,
             cap_month: self.cap_month,
         })
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Shared;
 use crate::account::Admission;
 use crate::codec::StreamName;
-use crate::store::figures::touched;
 use crate::store::{Append, Appended, Revision, StoreError};
 
 /// Appends that share a stream or an account, in the order of their call: what one leads to decides about the next.
@@ -15,7 +14,7 @@ pub(super) fn related(appends: Vec<Append>) -> Vec<Vec<(usize, Append)>> {
     let mut of_key: HashMap<String, usize> = HashMap::new();
     for (index, append) in appends.into_iter().enumerate() {
         let admitted = append.admission.iter().map(Admission::account);
-        let moved = append.events.iter().filter_map(|new| touched(&new.event));
+        let moved = append.events.iter().filter_map(|new| new.event.account());
         let accounts = admitted.chain(moved).map(|account| format!("a{account}"));
         let keys: Vec<_> = accounts.chain([format!("s{}", append.stream)]).collect();
         let mut known: Vec<_> = keys

@@ -21,9 +21,7 @@ use crate::world::{
 
 /// A ledger whose credit is spent, beside figures that were set back to the moment before.
 async fn set_back(world: &World) -> KurrentStore {
-    let store = world.open().await;
-    grant(&store, "a", 100).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(100).await;
     let place = world
         .fresh
         .table("SELECT position, event_id, hour FROM followed_log");
@@ -139,9 +137,7 @@ async fn of_two_databases_that_come_first_one_stays() {
 #[tokio::test]
 async fn a_limit_that_is_not_in_the_figures_is_not_told_as_set() {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 10).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(10).await;
     world
         .fresh
         .execute("ALTER TABLE followed_streams RENAME TO away");
@@ -330,9 +326,7 @@ async fn a_call_waits_for_silence_once() {
 #[tokio::test]
 async fn figures_that_are_ahead_of_their_place_are_not_folded_onto() {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 1_000).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(1_000).await;
     drop(store);
     world
         .fresh
@@ -353,9 +347,7 @@ async fn figures_that_are_ahead_of_their_place_are_not_folded_onto() {
 #[tokio::test]
 async fn figures_at_an_event_of_no_name_are_refused() {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 10).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(10).await;
     drop(store);
     world.fresh.execute(
         "UPDATE followed_log SET position = 9000000000000000000, event_id = '00000000-0000-0000-0000-000000000000'",

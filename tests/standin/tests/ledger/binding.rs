@@ -116,9 +116,7 @@ fn charge_without_limits() -> recoup::store::Append {
 #[tokio::test]
 async fn figures_of_a_log_that_was_put_back_are_refused() {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 10).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(10).await;
     drop(store);
     world
         .fresh

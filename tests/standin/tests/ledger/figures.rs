@@ -75,9 +75,7 @@ async fn figures_halt_at_what_they_cannot_read() {
     drop(store);
     // Stored by a newer version while nobody looked, as the first of an hour.
     world.clock.advance(Duration::from_secs(7_200));
-    world
-        .standin
-        .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
+    world.put_unheard_of();
     world.standin.edit("recoup.grant-a+g9", 0, newer);
     let store = world.open().await;
     let halted = store.settle_figures().await;
@@ -215,9 +213,7 @@ async fn hours_lead_to_places_in_the_log() {
 #[tokio::test]
 async fn nothing_is_appended_that_could_not_be_reserved() {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 10).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(10).await;
     world
         .fresh
         .execute("ALTER TABLE reservations RENAME TO away");
@@ -242,9 +238,7 @@ async fn nothing_is_appended_that_could_not_be_reserved() {
 #[tokio::test]
 async fn a_skipped_event_closes_its_reservation() {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 10).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(10).await;
     drop(store);
     world
         .fresh
@@ -267,12 +261,8 @@ async fn a_skipped_event_closes_its_reservation() {
 #[tokio::test]
 async fn figures_that_come_to_a_halt_admit_no_charge() {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 10).await;
-    store.settle_figures().await.expect("they are settled");
-    world
-        .standin
-        .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
+    let store = world.open_granted(10).await;
+    world.put_unheard_of();
     let halted = store.settle_figures().await;
     assert!(
         matches!(halted, Err(StoreError::Corrupt { .. })),
@@ -287,8 +277,7 @@ async fn figures_that_come_to_a_halt_admit_no_charge() {
 #[tokio::test]
 async fn figures_halt_right_before_what_they_cannot_read() {
     let of_third = |world: &World, third| {
-        let unheard_of = "recoup.account.unheard_of";
-        world.standin.put("recoup.grant-a+g9", unheard_of, b"?");
+        world.put_unheard_of();
         world.standin.edit("recoup.grant-a+g9", 0, newer);
         third
     };
@@ -308,9 +297,7 @@ async fn figures_halt_right_before_what_a_newer_version_has_stored() {
 /// `spoil` is handed the position of the third grant, and gives one that the figures cannot get past.
 async fn halt_right_before(spoil: impl FnOnce(&World, Position) -> Position) {
     let world = World::new(1).await;
-    let store = world.open().await;
-    grant(&store, "a", 10).await;
-    store.settle_figures().await.expect("they are settled");
+    let store = world.open_granted(10).await;
     let place = world
         .fresh
         .table("SELECT position, event_id FROM followed_log");

@@ -152,9 +152,7 @@ async fn a_rebuild_of_everything_leaves_out_what_figures_skipped() {
     let (database, projections) = projected(&world).await;
     let store = world.open().await;
     let whole = figures(&store, "a").await.balance;
-    world
-        .standin
-        .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
+    world.put_unheard_of();
     let halted = store.settle_figures().await;
     let Err(StoreError::Corrupt { position, .. }) = halted else {
         panic!("{halted:?}");

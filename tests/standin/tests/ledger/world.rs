@@ -72,6 +72,20 @@ impl World {
         self.open_with(self.options()).await.expect("it opens")
     }
 
+    /// A store whose account `a` was given so much, with its figures at the end of the log.
+    pub(crate) async fn open_granted(&self, amount: i64) -> KurrentStore {
+        let store = self.open().await;
+        grant(&store, "a", amount).await;
+        store.settle_figures().await.expect("they are settled");
+        store
+    }
+
+    /// Stores what no version of ours has written, in a stream of account `a`.
+    pub(crate) fn put_unheard_of(&self) {
+        self.standin
+            .put("recoup.grant-a+g9", "recoup.account.unheard_of", b"?");
+    }
+
     pub(crate) async fn open_with(&self, options: Options) -> Result<KurrentStore, OpenError> {
         open_beside(&self.fresh, options, Arc::new(self.clock.clone())).await
     }
