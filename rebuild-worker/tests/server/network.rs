@@ -31,11 +31,11 @@ async fn world() -> (Fresh, Database, Proxy) {
     (fresh, plain, proxy)
 }
 
-fn acme() -> AccountId {
+pub(crate) fn acme() -> AccountId {
     AccountId::new("acme").expect("valid")
 }
 
-async fn granted(ledger: &Ledger, amount: i64) {
+pub(crate) async fn granted(ledger: &Ledger, amount: i64) {
     let grant = Grant {
         account: acme(),
         grant: GrantId::new("g").expect("valid"),

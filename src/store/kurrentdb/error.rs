@@ -1,4 +1,5 @@
-//! The client's errors into ours: once, here, by type and never by text.
+//! The client's errors into ours: once, here, by type. By text only where a read asks for a position that is in the middle of the log and none: the client hands
+//! that on as text alone, and to ask again would not help.
 
 use kurrentdb::Error;
 
